@@ -21,7 +21,7 @@ from .events import (
 )
 from .eviction import consider, make_device_room
 from .insertion import insert
-from .node import Node, Request, TransferKind
+from .node import PREFILL, Node, Request
 from .pins import hold_pinned, pinned_beside
 from .placement import begun_tokens, land, lend_own, orphan_transfers, place
 from .prefetch import begin_prefetch, leave, release_prefetch
@@ -131,7 +131,7 @@ def continue_prefill(state: State, event: ContinueWanted) -> None:
 
 
 def prefill_done(state: State, event: PrefillDone) -> None:
-    transfer = transfer_of(state, event.transfer, TransferKind.PREFILL)
+    transfer = transfer_of(state, event.transfer, PREFILL)
     if transfer.follows in state.transfers:
         raise CallerError(
             f"transfer {transfer.id}: expected the reply to transfer {transfer.follows} first; the "
@@ -274,7 +274,7 @@ def _begin_prefill(state: State, request: Request, end: int) -> None:
         raise CoreBug(
             f"request {request.id}: a pass over {start}..{end} beside transfers {request.passes}"
         )
-    transfer = open_transfer(state, TransferKind.PREFILL, request.id)
+    transfer = open_transfer(state, PREFILL, request.id)
     transfer.end_token, transfer.follows = end, request.passes[-1] if request.passes else 0
     choose_checkpoint_slots(state, request, transfer, start)
     lend_own(state, request, transfer)

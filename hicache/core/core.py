@@ -136,7 +136,7 @@ from .events import (
 from .eviction import drop_host_copy, evict_device, evict_host, land_backup
 from .ledger import Pool
 from .lru import ALSO_ON_DEVICE, Queue, is_unreachable, kind_now
-from .node import Node, Pin, Request, Transfer, TransferKind
+from .node import BACKUP, LOAD, PREFILL, STORE, Node, Pin, Request, Transfer
 from .pins import hold_pinned, release_flushed, time_passed, want_pin, want_unpin
 from .placement import cancel_load, land, loaded_nodes
 from .prefetch import fetch_done, lookup_done
@@ -265,7 +265,7 @@ def _validate(state: State) -> None:
             with_owner += len(own)
         for transfer in transfers:  # transfers own what is reserved, and have loans
             for segment in transfer.segments:
-                to = DEVICE if transfer.kind is TransferKind.LOAD else HOST
+                to = DEVICE if transfer.kind is LOAD else HOST
                 if segment.component == index and to == tier and len(segment.target):
                     assert (pool.owner[segment.target] == transfer.id).all(), (
                         f"{transfer} lacks pages"
@@ -274,9 +274,7 @@ def _validate(state: State) -> None:
                         f"{transfer} lost pages"
                     )
                     with_owner += len(segment.target)
-                source = (
-                    HOST if transfer.kind in (TransferKind.LOAD, TransferKind.STORE) else DEVICE
-                )
+                source = HOST if transfer.kind in (LOAD, STORE) else DEVICE
                 if segment.component == index and source == tier:
                     np.add.at(loans, segment.source, 1)
             if transfer.on_loan and tier == DEVICE:
@@ -300,7 +298,7 @@ def _validate(state: State) -> None:
 
 
 def _load_done(state: State, event: LoadDone) -> None:
-    transfer = transfer_of(state, event.transfer, TransferKind.LOAD)
+    transfer = transfer_of(state, event.transfer, LOAD)
     request = state.requests.get(transfer.request)
     if not event.ok:
         if not transfer.segments:
@@ -323,7 +321,7 @@ def _load_done(state: State, event: LoadDone) -> None:
 
 
 def _backup_done(state: State, event: BackupDone) -> None:
-    transfer = transfer_of(state, event.transfer, TransferKind.BACKUP)
+    transfer = transfer_of(state, event.transfer, BACKUP)
     to_store = [item.node for item in transfer.segments] if event.ok and state.attached else []
     land_backup(state, transfer, event.ok)
     close_transfer(state, transfer)
@@ -351,7 +349,7 @@ def _evict(state: State, event: EvictWanted) -> None:
 
 
 def _flush(state: State, event: Flushed) -> None:
-    passes = sum(transfer.kind is TransferKind.PREFILL for transfer in state.transfers.values())
+    passes = sum(transfer.kind is PREFILL for transfer in state.transfers.values())
     if state.running or passes:
         busy, name = max(len(state.running), passes), state.config.components[BACKBONE]
         state.out.append(Refused(NO_REQUEST, "running", busy, 0, NO_REQUEST, name))

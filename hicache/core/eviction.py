@@ -36,7 +36,7 @@ from itertools import chain
 from .actions import Backup, Evicted
 from .errors import CoreBug
 from .lru import ALSO_ON_DEVICE, is_unreachable, next_victim, offer
-from .node import NONE, Node, Transfer, TransferKind, copy_of, is_locked
+from .node import BACKUP, NONE, Node, Transfer, copy_of, is_locked
 from .state import State
 from .transfers import (
     add_segments,
@@ -150,8 +150,8 @@ def delete_tail(state: State, node: Node, tier: int, pages: int) -> None:
     Host-only nodes below it are deleted too, because they cannot be matched without their prefix.
     """
     keep = len(node.key) // state.stride - pages
-    others = any(is_there(node, index) for index in range(BACKBONE + 1, len(state.components)))
-    if keep and not node.children and not others:
+    others = range(BACKBONE + 1, len(state.components))
+    if keep and not node.children and not (others and any(is_there(node, i) for i in others)):
         _give_back(state, tier, BACKBONE, truncate(state, node, tier, keep), node)
     elif keep or node.children:
         for below in _postorder(cut_tail(state, node, pages)):
@@ -256,7 +256,7 @@ def _floor(state: State) -> int | None:
     copy of a higher rank may be evicted before. None if there is no such copy."""
     if not state.backups:
         return None
-    backups = [item for item in state.transfers.values() if item.kind is TransferKind.BACKUP]
+    backups = [item for item in state.transfers.values() if item.kind is BACKUP]
     receipts = {transfer.receipt.id for transfer in backups if transfer.receipt is not None}
     ranks: list[int] = []
     for transfer in backups:
@@ -362,7 +362,7 @@ def missing_on_host(state: State, node: Node) -> list[int]:
         if index and is_unreachable(node, state.components[index].window_pages):
             continue
         if not any(
-            segment.component == index and segment.transfer.kind is TransferKind.BACKUP
+            segment.component == index and segment.transfer.kind is BACKUP
             for segment in node.segments
         ):
             missing.append(index)
@@ -379,7 +379,7 @@ def begin_backup(state: State, nodes: list[Wanted], component: int = -1, pages: 
     fitting = _fitting(state, nodes)
     if not fitting:
         return False
-    transfer = open_transfer(state, TransferKind.BACKUP)
+    transfer = open_transfer(state, BACKUP)
     transfer.receipt = receipt = open_receipt(state, f"backup {transfer.id}")
     above = path_to(fitting[-1][0])
     lock(state, receipt, above, DEVICE)

@@ -27,12 +27,6 @@ _NO_LOAN: Final = np.array(0, dtype=np.int32)
 _LENT_ONCE: Final = np.array(1, dtype=np.int32)
 
 
-def _where(pages: Pages) -> Pages | int:
-    """An index to these pages (not none): of one page, as most states and windows are, a plain
-    number, which is many times faster to index with than an array."""
-    return pages if len(pages) > 1 else pages.item(0)
-
-
 class Pool:
     """The ledger of one component's pool on one tier.
 
@@ -40,6 +34,8 @@ class Pool:
     transfer id (RESERVED), otherwise of the last owner. loans: int32[capacity], transfers that read
     or write the page now. generation: int64[capacity], the number of the call that last freed the
     page. counts: pages per state. free: how many are free. protected: cached pages under a lock.
+
+    A single page, as most states and windows are, is an index as a number: many times faster.
     """
 
     __slots__ = (
@@ -97,7 +93,8 @@ class Pool:
 
     def cache(self, pages: Pages, node: int) -> None:
         """Pages of a request or of a transfer that has landed now belong to a node."""
-        where, count = _where(pages), len(pages)
+        count = len(pages)
+        where: Pages | int = pages if count > 1 else pages.item(0)
         states = self.state[where].tobytes()
         before = states[0]
         if before not in (_OWNED, _RESERVED):
@@ -168,20 +165,22 @@ class Pool:
 
     def lend(self, pages: Pages) -> None:
         """A transfer or forward pass begins to read or write these pages (each at most once)."""
-        if not len(pages):
+        count = len(pages)
+        if not count:
             return
-        where = _where(pages)
-        if self._open_loans and (len(pages) == 1 or np.count_nonzero(self.loans[where])):
+        where: Pages | int = pages if count > 1 else pages.item(0)
+        if self._open_loans and (count == 1 or np.count_nonzero(self.loans[where])):
             self.loans[where] += 1
         else:
             self.loans[where] = _LENT_ONCE
-        self._open_loans += len(pages)
+        self._open_loans += count
 
     def repay(self, pages: Pages) -> None:
         """It ended. Retiring pages without further loans become free."""
-        if not len(pages):
+        count = len(pages)
+        if not count:
             return
-        where, count = _where(pages), len(pages)
+        where: Pages | int = pages if count > 1 else pages.item(0)
         loan = self.loans[where]
         if loan.tobytes() == _ONE_LOAN * count:
             self.loans[where] = _NO_LOAN
@@ -212,7 +211,7 @@ class Pool:
         self.free -= count
         self.counts[_FREE] -= count
         self.counts[state] += count
-        where = _where(pages)
+        where: Pages | int = pages if count > 1 else pages.item(0)
         self.state[where] = _AS_STATE[state]
         self.owner[where] = owner
         return frozen(pages)

@@ -60,15 +60,15 @@ def kind_now(node: Node, tier: int, component: int) -> int:
     locks = node.locks[tier]
     if locks[component] or node.pages[tier][component] is None or node.parent is None:
         return -1
-    if component == BACKBONE and (node.with_pages[tier] or any(locks)):
+    if component == BACKBONE and (node.with_pages[tier] or (len(locks) > 1 and any(locks))):
         return -1
     if tier == DEVICE:
         return DEVICE
     device, host = node.pages
     if component != BACKBONE:
         return HOST if device[component] is None else ALSO_ON_DEVICE
-    for array, two in zip(device, host, strict=True):
-        if array is None and two is not None:
+    for index, pages in enumerate(host):
+        if pages is not None and device[index] is None:
             return HOST
     return ALSO_ON_DEVICE
 

@@ -227,6 +227,10 @@ class TransferKind(StrEnum):
     DELETE = "delete"
 
 
+# The members as plain names, since a look-up in the class takes ten times as long.
+LOAD, BACKUP, PREFILL, LOOKUP, FETCH, STORE, DELETE = TransferKind
+
+
 class Transfer:
     """One action in flight.
 

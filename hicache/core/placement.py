@@ -10,8 +10,6 @@ If there is no room for the load, the request starts from the device anchor inst
 releases the locks. Splits, evictions and copies to host that were begun for it remain.
 """
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from .actions import NO_REQUEST, Admitted, Load
@@ -19,7 +17,7 @@ from .errors import CoreBug
 from .eviction import make_device_room
 from .insertion import use
 from .lru import offer
-from .node import Node, Receipt, Request, Transfer, TransferKind, copy_of
+from .node import LOAD, Node, Receipt, Request, Transfer, copy_of
 from .refusals import refuse, refuse_room
 from .requests import fill, filled, joined, own_pages, pages_of, write
 from .state import State
@@ -39,7 +37,6 @@ from .tree import anchors, cut_windows, match
 from .types import BACKBONE, DEVICE, HOST, NO_PAGES, Pages, TransferId
 
 
-@dataclass(slots=True, eq=False)
 class Plan:
     """An admission that is being decided. It has its locks, but has taken no pages yet.
 
@@ -49,15 +46,20 @@ class Plan:
     whose pool has too few pages, or -1.
     """
 
-    path: list[Node]
-    pages: int
-    loads: list[list[Node]]
-    loading: tuple[int, ...]
-    receipt: Receipt
-    transfer: Transfer | None
-    needed: list[int]
-    end_token: int = 0
-    short: int = -1
+    def __init__(
+        self, path: list[Node], loads: list[list[Node]], receipt: Receipt, transfer: Transfer | None
+    ) -> None:
+        self.path = path
+        self.pages = path[-1].end_page if path else 0
+        self.loads = loads
+        self.loading = tuple(
+            [sum([len(copy_of(node, HOST, i)) for node in nodes]) for i, nodes in enumerate(loads)]
+        )
+        self.receipt = receipt
+        self.transfer = transfer
+        self.needed = list(self.loading)
+        self.end_token = 0
+        self.short = -1
 
 
 def place(state: State, request: Request, chunk: int) -> int:
@@ -73,8 +75,9 @@ def place(state: State, request: Request, chunk: int) -> int:
     path = known[:best]
     if not _worth_loading(state, request, ends[best] - on_device):
         path = known[:device]
+    on_host = len(path) > device
     cut_windows(state, path)
-    loads = _to_load(state, path)
+    loads = _to_load(state, path) if on_host else [[] for _ in state.components]
     arriving = _arriving(loads)
     if arriving:
         total = pages_of(state, request.length)
@@ -127,7 +130,7 @@ def _arriving(loads: list[list[Node]]) -> TransferId:
     for index, nodes in enumerate(loads):
         for node in nodes:
             for segment in node.segments:
-                if segment.component == index and segment.transfer.kind is TransferKind.LOAD:
+                if segment.component == index and segment.transfer.kind is LOAD:
                     return segment.transfer.id
     return 0
 
@@ -140,16 +143,12 @@ def _plan(
     lock_required(state, receipt, path)
     transfer = None
     if any(loads):
-        transfer = open_transfer(state, TransferKind.LOAD, request.id)
+        transfer = open_transfer(state, LOAD, request.id)
         lock_for_load(state, transfer, path, loads)
-    loading = tuple(
-        [sum([len(copy_of(node, HOST, i)) for node in nodes]) for i, nodes in enumerate(loads)]
-    )
-    pages = path[-1].end_page if path else 0
-    plan = Plan(path, pages, loads, loading, receipt, transfer, list(loading))
-    size, start = state.config.page_size, pages * state.config.page_size
+    plan = Plan(path, loads, receipt, transfer)
+    size, start = state.config.page_size, plan.pages * state.config.page_size
     pools = state.pools[DEVICE]
-    rooms = [pool.available - loading[index] for index, pool in enumerate(pools)]
+    rooms = [pool.available - plan.loading[index] for index, pool in enumerate(pools)]
     plan.end_token = min(start + chunk, request.length)
     for index in state.bounded:
         plan.end_token = min(plan.end_token, max(start, start + rooms[index] * size))

@@ -40,7 +40,7 @@ from .config import UNBOUNDED
 from .errors import CallerError, CoreBug
 from .events import FetchDone, LookupDone
 from .eviction import kept_free, make_host_room, may_publish
-from .node import Node, Request, Segment, Transfer, TransferKind
+from .node import BACKUP, DELETE, FETCH, LOOKUP, Node, Request, Segment, Transfer, TransferKind
 from .refusals import check_integer
 from .requests import limit_states
 from .state import State, believe, distrust, tells
@@ -56,7 +56,7 @@ from .transfers import (
 from .tree import attach, cut, is_there, label_of, match, new_child, probe, start_of, walk
 from .types import BACKBONE, HOST, NO_PAGES, Key, Pages, PageState, TransferId
 
-PREFETCHES = (TransferKind.LOOKUP, TransferKind.FETCH)
+PREFETCHES = (LOOKUP, FETCH)
 
 
 def open_storage_transfer(state: State, kind: TransferKind) -> Transfer:
@@ -219,7 +219,7 @@ def begin_prefetch(state: State, request: Request, again: bool = False) -> None:
     if not _is_enough(state, count):
         _decline(state, request, first, number, "budget")
         return
-    transfer = open_storage_transfer(state, TransferKind.LOOKUP)
+    transfer = open_storage_transfer(state, LOOKUP)
     transfer.first_page, transfer.asked_pages = first, count
     transfer.digests = digests[:count]
     transfer.key = request.key.first(first + count)
@@ -241,7 +241,7 @@ def begin_prefetch(state: State, request: Request, again: bool = False) -> None:
 
 
 def lookup_done(state: State, event: LookupDone) -> None:
-    transfer = transfer_of(state, event.transfer, TransferKind.LOOKUP)
+    transfer = transfer_of(state, event.transfer, LOOKUP)
     check_pages(transfer, event.pages, transfer.asked_pages)
     waiters = release_waiters(state, transfer)
     close_storage_transfer(state, transfer)
@@ -323,7 +323,7 @@ def _why_not(state: State, number: int) -> PrefetchEnd:
         return "no_host_pages"
     if not _is_enough(state, number):
         return "too_short"
-    return "flushed" if in_flight(state, TransferKind.DELETE) else ""
+    return "flushed" if in_flight(state, DELETE) else ""
 
 
 def _is_enough(state: State, pages: int) -> bool:
@@ -377,7 +377,7 @@ def _begin_fetch(state: State, lookup: Transfer) -> tuple[Transfer | None, Prefe
     fits = all(have >= count for have, count in zip(room, needed, strict=True))
     if not any(needed) or not fits or not _is_enough(state, end - first):
         return None, "no_host_pages"
-    transfer = open_storage_transfer(state, TransferKind.FETCH)
+    transfer = open_storage_transfer(state, FETCH)
     transfer.first_page, transfer.digests = first, lookup.digests[: end - first]
     transfer.asked_pages, transfer.found_pages = lookup.asked_pages, lookup.found_pages
     transfer.budget_tokens = (end - first) * state.config.page_size
@@ -402,7 +402,7 @@ def _comes_to_host(known: Known) -> bool:
     return all(
         node.pages[HOST][BACKBONE] is not None
         or any(
-            segment.component == BACKBONE and segment.transfer.kind is TransferKind.BACKUP
+            segment.component == BACKBONE and segment.transfer.kind is BACKUP
             for segment in node.segments
         )
         for node in known.path[-1:]
@@ -464,7 +464,7 @@ def _fetch_action(state: State, transfer: Transfer) -> Fetch:
 
 
 def fetch_done(state: State, event: FetchDone) -> None:
-    transfer = transfer_of(state, event.transfer, TransferKind.FETCH)
+    transfer = transfer_of(state, event.transfer, FETCH)
     promised = len(transfer.digests)
     check_pages(transfer, event.pages, promised)
     waiters = release_waiters(state, transfer)

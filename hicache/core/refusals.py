@@ -9,7 +9,7 @@ is an outcome: it says why pages are short, and what will change the answer.
 
 from .actions import NO_REQUEST, RefusalReason, Refused
 from .errors import CallerError
-from .node import Node, Request, TransferKind
+from .node import BACKUP, LOAD, Node, Request
 from .state import State
 from .types import BACKBONE, DEVICE, Key, PageState, RequestId, TransferId
 
@@ -90,12 +90,12 @@ def check_prompt(state: State, key: Key, length: int, match_pages: int) -> None:
         raise CallerError(f"length: expected at least 1 token, found {length}")
     check_key(key)
     check_stride(state, key)
-    most = -(-length // state.config.page_size)
-    if not isinstance(match_pages, int) or key.pages > most or not 0 <= match_pages <= most:
+    most, pages = -(-length // state.config.page_size), len(key.raw) // key.stride
+    if not isinstance(match_pages, int) or pages > most or not 0 <= match_pages <= most:
         check_integer("match_pages", match_pages)
         raise CallerError(
             f"key: expected at most {most} pages for {length} tokens, "
-            f"found {key.pages} with match_pages {match_pages}"
+            f"found {pages} with match_pages {match_pages}"
         )
 
 
@@ -119,16 +119,16 @@ def check_committed(state: State, request: Request, key: Key, length: int) -> No
         raise CallerError(f"request {request.id}: its key no longer starts with its prompt")
     _check_rows(key.raw, prompt.stride)
     room = len(request.tables[BACKBONE]) * state.config.page_size
-    most = -(-length // state.config.page_size)
+    most, pages = -(-length // state.config.page_size), len(key.raw) // key.stride
     if request.computed_tokens < request.length and length > request.computed_tokens:
         raise CallerError(
             f"request {request.id}: expected at most the {request.computed_tokens} tokens that its "
             f"prefill has computed, found {length}"
         )
-    if not request.shared_pages <= key.pages <= most or length > room:
+    if not request.shared_pages <= pages <= most or length > room:
         raise CallerError(
             f"request {request.id}: expected {request.shared_pages} to {most} committed pages and "
-            f"at most {room} tokens, found {key.pages} pages and {length} tokens"
+            f"at most {room} tokens, found {pages} pages and {length} tokens"
         )
     shared = request.shared_pages * prompt.stride
     whole_prompt = shared == len(prompt.raw)
@@ -204,7 +204,7 @@ def _reply_that_frees(state: State, component: int, needed: int) -> TransferId:
     if last:
         return last
     copies = (reply for reply, _ in _coming(state, component))
-    return next((copy for copy in copies if state.transfers[copy].kind is TransferKind.BACKUP), 0)
+    return next((copy for copy in copies if state.transfers[copy].kind is BACKUP), 0)
 
 
 def _coming(state: State, component: int) -> list[tuple[TransferId, int]]:
@@ -219,7 +219,7 @@ def _coming(state: State, component: int) -> list[tuple[TransferId, int]]:
             coming[user] += 1
     locked: dict[int, Node] = {}
     for transfer in state.transfers.values():
-        if transfer.kind is TransferKind.LOAD and transfer.request == NO_REQUEST:
+        if transfer.kind is LOAD and transfer.request == NO_REQUEST:
             segments = (segment for segment in transfer.segments if segment.component == component)
             last = transfer.read_by if transfer.read_by in coming else transfer.id
             coming[last] += sum(len(segment.target) for segment in segments)
@@ -239,7 +239,7 @@ def _last_users(state: State, component: int) -> dict[int, TransferId]:
     last: dict[int, TransferId] = {}
     for transfer in state.transfers.values():
         lent = transfer.on_loan[component : component + 1]
-        if transfer.kind is TransferKind.BACKUP:
+        if transfer.kind is BACKUP:
             lent = [item.source for item in transfer.segments if item.component == component]
         for part in lent:
             retiring = part[pages[part] == PageState.RETIRING]

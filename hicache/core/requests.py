@@ -126,10 +126,12 @@ def state_slots(
 def boundaries_of_pass(state: State, request: Request, start: int, end: int) -> list[int]:
     """The boundaries, in pages, that a pass over tokens start..end makes, ascending."""
     interval, size = state.interval, state.config.page_size
-    deepest = min(end, request.key.pages * size) // interval * interval
+    known = len(request.key.raw) // request.key.stride * size
+    deepest = min(end, known) // interval * interval
+    if state.every_end_is_live:
+        return [deepest // size] if start < deepest else []
     depths = [deepest]
-    branches = state.config.branch_states or not state.stateful
-    if branches and request.match_pages and not state.every_end_is_live:
+    if (state.config.branch_states or not state.stateful) and request.match_pages:
         depths.append(request.branch_pages * size // interval * interval)
     return sorted({depth // size for depth in depths if start < depth <= deepest})
 
@@ -187,7 +189,8 @@ def boundaries_at_end(state: State, request: Request, key: Key, length: int) -> 
     tokens for which every component with states has the state in a checkpoint slot. If no component
     has states, the end of the key is the only boundary; its last page may be partly filled."""
     if not state.stateful:
-        return [key.pages] if key.pages else []
+        pages = len(key.raw) // key.stride
+        return [pages] if pages else []
     numbers: list[set[int]] = [
         set(depths)
         for component, depths in zip(state.components, request.checkpoint_tokens, strict=True)

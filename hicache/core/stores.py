@@ -12,7 +12,7 @@ from .actions import NO_REQUEST, Delete, KvStored, Piece, Refused, Store
 from .errors import CallerError
 from .events import DeleteDone, DetachWanted, StorageAttached, StoreDone
 from .lru import is_unreachable
-from .node import Node, Segment, TransferKind, drop_segment
+from .node import DELETE, STORE, Node, Segment, drop_segment
 from .prefetch import (
     abandon,
     check_pages,
@@ -64,9 +64,9 @@ def store_used(state: State, path: list[Node]) -> None:
 
 def pump(state: State) -> None:
     """Begin the stores that are due, as far as stores may be in flight."""
-    if not state.store_queue or in_flight(state, TransferKind.DELETE):
+    if not state.store_queue or in_flight(state, DELETE):
         return
-    free = state.config.max_stores - in_flight(state, TransferKind.STORE)
+    free = state.config.max_stores - in_flight(state, STORE)
     while free > 0 and state.store_queue:
         node = next(queued_nodes(state))
         dequeue(state, node)
@@ -77,7 +77,7 @@ def pump(state: State) -> None:
 
 
 def store_done(state: State, event: StoreDone) -> None:
-    transfer = transfer_of(state, event.transfer, TransferKind.STORE)
+    transfer = transfer_of(state, event.transfer, STORE)
     total = sum(len(segment.source) for segment in transfer.segments)
     check_pages(transfer, event.pages, total)
     counts = not transfer.abandoned and tells(state, transfer)
@@ -127,7 +127,7 @@ def _judge(state: State, nodes: list[Node], failed: list[Node]) -> None:
 
 
 def _is_store(segment: Segment) -> bool:
-    return segment.transfer.kind is TransferKind.STORE
+    return segment.transfer.kind is STORE
 
 
 def _wanted(state: State, node: Node) -> list[int]:
@@ -147,7 +147,7 @@ def _wanted(state: State, node: Node) -> list[int]:
 
 
 def _begin_store(state: State, node: Node, wanted: list[int]) -> None:
-    transfer = open_storage_transfer(state, TransferKind.STORE)
+    transfer = open_storage_transfer(state, STORE)
     transfer.receipt = receipt = open_receipt(state, f"store {transfer.id}", True)
     lock(state, receipt, path_to(node), HOST)
     for index in wanted:
@@ -195,7 +195,7 @@ def begin_flush(state: State) -> None:
     """The tree is about to be flushed: nobody needs what is being fetched or stored for it."""
     end_every_wait(state, "flushed")
     for transfer in state.storage_transfers.values():
-        if transfer.kind is not TransferKind.DELETE:
+        if transfer.kind is not DELETE:
             abandon(state, transfer)
     forget_storage(state)
 
@@ -203,12 +203,12 @@ def begin_flush(state: State) -> None:
 def delete_stored(state: State) -> None:
     """The tree was flushed: delete what storage has, too."""
     if state.attached:
-        transfer = open_storage_transfer(state, TransferKind.DELETE)
+        transfer = open_storage_transfer(state, DELETE)
         state.out.append(Delete(transfer.id))
 
 
 def delete_done(state: State, event: DeleteDone) -> None:
-    transfer = transfer_of(state, event.transfer, TransferKind.DELETE)
+    transfer = transfer_of(state, event.transfer, DELETE)
     close_storage_transfer(state, transfer)
     if state.attached:
         pump(state)

@@ -9,7 +9,9 @@ from .actions import NO_REQUEST, Copy
 from .errors import About, CallerError, CoreBug
 from .lru import offer
 from .node import (
+    BACKUP,
     NOTHING,
+    STORE,
     Node,
     Receipt,
     Segment,
@@ -113,7 +115,7 @@ def unlock_deleted(state: State, node: Node) -> None:
         holders.clear()
         state.pools[HOST][index].protected -= len(pages)
     for segment in node.segments:
-        if segment.transfer.kind is not TransferKind.STORE:
+        if segment.transfer.kind is not STORE:
             raise CoreBug(f"{node} is to be deleted and {segment.transfer} copies it")
         segment.node = None
     node.segments = ()
@@ -148,9 +150,6 @@ def _unlock(state: State, receipt: Receipt, entries: list[tuple[Node, int]], ind
                     drop_locks(node)
 
 
-_BACKUP = TransferKind.BACKUP
-
-
 def open_transfer(state: State, kind: TransferKind, request: RequestId = NO_REQUEST) -> Transfer:
     """A new transfer, without segments, loans or locks. The action carries its number."""
     transfer = Transfer(state.next_transfer, kind, request, len(state.components))
@@ -158,7 +157,7 @@ def open_transfer(state: State, kind: TransferKind, request: RequestId = NO_REQU
         raise CoreBug(f"{transfer} is in flight already")
     state.next_transfer += 1
     state.transfers[transfer.id] = transfer
-    if kind is _BACKUP:
+    if kind is BACKUP:
         state.backups += 1
     return transfer
 
@@ -180,7 +179,7 @@ def add_segments(
 ) -> None:
     """Add one segment for each node: copy the node's pages of the component to the next `target`
     pages. The source pages are on loan until the reply. A store has no target pages."""
-    tier = DEVICE if transfer.kind is _BACKUP else HOST
+    tier = DEVICE if transfer.kind is BACKUP else HOST
     start = 0
     for node in nodes:
         source = copy_of(node, tier, index)
@@ -190,7 +189,7 @@ def add_segments(
         node.segments += (segment,)
         state.pools[tier][index].lend(source)
         state.touched[node.id] = node
-    if start != len(target) and transfer.kind is not TransferKind.STORE:
+    if start != len(target) and transfer.kind is not STORE:
         raise CoreBug(f"{transfer} copies {start} pages to {len(target)}")
 
 
@@ -223,7 +222,7 @@ def close_transfer(state: State, transfer: Transfer) -> None:
         raise CoreBug(f"{transfer} is closed with {len(transfer.segments)} segments")
     for index, pages in enumerate(transfer.on_loan):
         state.pools[DEVICE][index].repay(pages)
-    if transfer.kind is _BACKUP:
+    if transfer.kind is BACKUP:
         state.backups -= 1
         if state.backups < 0:
             raise CoreBug(f"{transfer} ends, and fewer than no backups are left")
@@ -238,7 +237,7 @@ def close_transfer(state: State, transfer: Transfer) -> None:
 def evict_with(state: State, transfer: Transfer, index: int, pages: int) -> None:
     """Note that an eviction waits for this backup: after it, `pages` device pages of a component
     can be evicted."""
-    if transfer.kind is not _BACKUP or pages < 1:
+    if transfer.kind is not BACKUP or pages < 1:
         raise CoreBug(f"{transfer} is to evict {pages} pages")
     transfer.evicts = True
     transfer.frees[index] = pages

@@ -19,9 +19,9 @@ from .node import (
     FAR,
     NONE,
     NOTHING,
+    STORE,
     Node,
     Segment,
-    TransferKind,
     count_child,
     is_locked,
     own_locks,
@@ -158,7 +158,7 @@ def _split_segments(state: State, node: Node, upper: Node, at: int) -> None:
         source_above, source_below = component.split(segment.source, at)
         target_above, target_below = (
             (NO_PAGES, NO_PAGES)
-            if segment.transfer.kind is TransferKind.STORE
+            if segment.transfer.kind is STORE
             else component.split(segment.target, at)
         )
         if source_above is None or target_above is None:
@@ -427,13 +427,12 @@ def walk(
     if known is None or known.parent is None:
         path: list[Node] = []
         node, position = state.root, 0
-        label = label_of(key.namespace, raw[:stride])
     else:
         path = path_to(known)
         node, position = known, known.end_page * stride
+    while position < stop and node.children:
         label = raw[position : position + stride]
-    while position < stop:
-        child = node.children.get(label)
+        child = node.children.get(label if position else label_of(key.namespace, label))
         if child is None:
             break
         after = position + len(child.key)
@@ -441,7 +440,6 @@ def walk(
             return path, child, _shared_pages(raw, position, stop, child.key, stride)
         path.append(child)
         node, position = child, after
-        label = raw[after : after + stride]
     return path, None, 0
 
 
