@@ -39,7 +39,8 @@ def text_of(path: str, what: str, most_bytes: int, advice: str = "check the path
     what: the kind of file, for messages. advice: what to do if the content is not such a file.
     """
     try:
-        with open(path, "rb", opener=_at_once) as stream:
+        # a pipe is opened without waiting for its writer
+        with open(path, "rb", opener=lambda p, flags: os.open(p, flags | os.O_NONBLOCK)) as stream:
             fstat = os.fstat(stream.fileno())
             if not stat.S_ISREG(fstat.st_mode):
                 _unreadable(path, what, "a pipe or a device", "write it to a file first")
@@ -61,11 +62,6 @@ def text_of(path: str, what: str, most_bytes: int, advice: str = "check the path
     except UnicodeDecodeError as error:
         byte = f"byte {content[error.start]:#04x}, not UTF-8"
         _unreadable(path, what, byte, advice)
-
-
-def _at_once(path: str, flags: int) -> int:
-    """Opens a pipe without waiting for its writer."""
-    return os.open(path, flags | os.O_NONBLOCK)
 
 
 def once(pairs: Iterable[tuple[str, Any]]) -> dict[str, Any]:

@@ -7,7 +7,7 @@ A check overrides one or more of these methods; `checker` runs them incrementall
 
     node     local      a condition on one node, its parent and its children
     totals   aggregate  an equation over sums that the shadow state updates incrementally
-    issue    temporal   a rule at the moment an outcome appears, before the shadow files it
+    issue    temporal   a rule about a reply or an outcome before it is filed
     see      temporal   a rule about an event or outcome, after the shadow has filed everything
     audit    any        a condition that needs a pass over the whole state
     still    temporal   a condition that holds when everything was released and written back

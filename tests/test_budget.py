@@ -6,14 +6,14 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 SOURCE = ("hicache", "sim", "invariants", "traces")
 MOST = {
-    "lines of hicache": 22_167,
+    "lines of hicache": 22_166,
     "lines of sim": 9_100,
-    "lines of invariants": 18_397,
+    "lines of invariants": 18_395,
     "lines of traces": 16_702,
     "lines of tests": 29_783,
     "files of source": 304,
     "files of tests": 237,
-    "words of pages": 38_064,
+    "words of pages": 38_063,
 }
 
 

@@ -18,9 +18,7 @@ the backbone (full attention) is the only component, every node's end is live. A
 
     device anchor   the deepest node where every component is valid on device (S last_device_node)
     best anchor     the deepest where each is valid on device or host (S best_match_node)
-    depth           the deepest node where one component alone is valid on any tier
-
-A request that loads nothing may use exactly the pages that the device anchor requires.
+    depth           of each component, the deepest node where it alone is valid on any tier
 
 **The ledger.** Each page of each pool (tier, component) is in one of five states:
 
@@ -29,14 +27,16 @@ A request that loads nothing may use exactly the pages that the device anchor re
     OWNED, RESERVED, CACHED --give_back--> FREE, or while on loan RETIRING --last repay--> FREE
 
 Given back are what was evicted, what a finished request has left, its duplicates (own pages that a
-node has too), and targets of a failed copy. On loan is what a transfer reads or writes (`lend`).
+node has too), and targets of a failed copy. On loan (`lend`) are the sources of a copy, and all
+that a prefill reads or writes; the targets of a copy are RESERVED.
 
-**Locks.** A receipt lists what its holder (request, transfer or pin) locked, and a release undoes
-exactly that list. Only pages that a node has can be locked. If the backbone of a node is locked, so
-is that of every node above it; if another component of a node is locked, so is its backbone. So
-eviction reaches the unlocked cached pages of a pool and no others. Fetches and stores lock host
-copies only, so the nodes above may leave the device meanwhile: if such a node is copied to host,
-the transfers that lock copies below it lock the new copy too; if it is deleted, so is all below it.
+**Locks.** A receipt lists what its holder locked: a request, on device, what its prefix requires; a
+pin the same on its tier; a transfer see below. A release undoes exactly that list. Only pages that
+a node has can be locked. If the backbone of a node is locked, so is that of every node above it; if
+another component of a node is locked, so is its backbone there. So eviction reaches the unlocked
+cached pages of a pool and no others. Fetches and stores lock host copies only, so the nodes above
+may leave the device meanwhile: if such a node is copied to host, the transfers that lock copies
+below it lock the new copy too; if it is deleted, so is all below it.
 
 **Eviction** takes unreachable copies first, then the lowest rank, then the deeper node; on host,
 copies on host only before those also on device. The backbone goes from its leaves up, page by page
@@ -57,18 +57,21 @@ from a leaf's end, as many as are short (as V; S whole nodes); others leave tomb
              it runs (abort, duplicates) retire. The passes of a request end in the order in which
              they began; the last one gets its locks if the request is gone. Transfers of an aborted
              or restarted request go on and end like others.
-    backup   parents before children, the backbone first; batches land in order, and a copy whose
-             parent or backbone copy is missing is discarded under a policy without gaps. The reply
+    backup   of nodes that were used `threshold` times, if fewer than `max_backups` are in flight
+             and host has room; else their pages leave the device without a copy. Parents before
+             children, the backbone first; they land in order, and a copy whose parent or backbone
+             copy is missing is discarded under a `contiguous` policy (write_through). The reply
              to one that an eviction waits for (write_back) frees no device page: the node is on
              host and unlocked then, and a later eviction demotes it (S waits in evict), or drops
              it if the backup failed. Any other that failed is tried again at the next use.
 
 **Events.** An event is checked first; after a CallerError nothing has changed. *Room* is made by
-evicting: Evicted, and Backup of what is written back, come before the outcomes below. *Used* counts
-ticks and hits; an *insertion* makes room for states. What has no room or is too early is `Refused`.
-An admission that does not wait for its prefetch first does what PrefetchLimitReached does. Pins
-take hold of what has come to their tier. KvStored and KvRemoved tell routers of all that comes and
-goes. StorageDetached comes at once or with the last reply; a failed pass gives Restarted alone.
+evicting: Evicted, and Backup of what is written back, come before the outcomes below. AdmitWanted
+takes the backbone's pages of the whole prompt, of others those of a chunk. *Used* counts ticks and
+hits; an *insertion* makes room for states. What has no room or is too early is `Refused`. An
+admission that does not wait for its prefetch first does what PrefetchLimitReached does. Pins take
+hold of what has come to their tier. KvStored and KvRemoved tell routers of all that comes and goes.
+StorageDetached comes at once or with the last reply; a failed pass gives Restarted alone.
 
     event                 reads         changes                        emits, in this order
     Arrived               tree          a waiting request              Matched, Lookup or Prefetched

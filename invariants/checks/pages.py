@@ -89,15 +89,13 @@ class _Ownership(Check):
 
 class OwnDevice(_Ownership):
     name = "OWN-D"
-    sentence = (
-        "Every device page has exactly one owner: the free list, a node, a request or a load."
-    )
+    sentence = "Every device page has one owner (free list, node, request, load) or is retiring."
     tier = Tier.DEVICE
 
 
 class OwnHost(_Ownership):
     name = "OWN-H"
-    sentence = "Every host page has exactly one owner: the free list, a node, a backup or a fetch."
+    sentence = "Every host page has one owner (free list, node, backup, fetch) or is retiring."
     tier = Tier.HOST
 
 

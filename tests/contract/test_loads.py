@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from traces.replaying.load import MODELS
+from traces.replaying.traffic import MODELS
 
 NAMES = list(MODELS)
 COUNT = 4000

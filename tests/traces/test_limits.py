@@ -18,9 +18,9 @@ from traces.cli import parse
 from traces.error_bars import ALL, Group, Validated, expected_error, row, together
 from traces.replaying import playing
 from traces.replaying.config import opened, resolve
-from traces.replaying.load import Served, Slo, kept
 from traces.replaying.options import ReplayOptions
 from traces.replaying.playing import spread
+from traces.replaying.traffic import Served, Slo, kept
 from traces.reporting.outputs import time_warnings as warnings
 from traces.reporting.results import limit_of, load_of, result_of
 from traces.results.record import ErrorOf, ExpectedError, LoadFigures, document

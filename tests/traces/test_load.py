@@ -17,8 +17,8 @@ from hicache.core.errors import CallerError
 from traces.cli import parse
 from traces.formats import open_trace
 from traces.formats.base import Jobs, Trace, groups, sampled
-from traces.replaying.load import loaded
 from traces.replaying.options import ReplayOptions
+from traces.replaying.traffic import loaded
 from traces.reporting.outputs import time_warnings as warnings
 
 from .rig import HEADER, Capsys, jobs_of, mooncake, native, read, records, replayed, turns_of, write

@@ -37,7 +37,7 @@ from sim.workload import Job
 
 from ..formats.base import Jobs, Paged
 from ..results.record import NO_SHARE, NOT_FOLLOWED, Share, Tiers, Turn, share
-from .load import by_session
+from .traffic import by_session
 
 Tokens: TypeAlias = NDArray[np.int32]  # one count for each request; below 2**24 (formats/base)
 

@@ -39,9 +39,9 @@ from ..formats.reading import About, Lines
 from ..generators import Multiturn, text
 from ..terminal import options as read
 from ..terminal.streams import print_error
-from .load import LoadSettings, Slo, loaded
 from .options import HARDWARE, LIMITS_NS, Mode, Prefetch, ReplayOptions, check_read, plain
 from .sizes import Pools, check_fit, memory_of, model_of, pools_of
+from .traffic import LoadSettings, Slo, loaded
 
 # -- the trace
 

@@ -31,8 +31,8 @@ from ..formats.tables import parse_columns
 from ..outside import entry, spelled_out
 from ..terminal import options as read
 from ..terminal.options import Declared, Names, OptionRecord, flag, option, rows
-from .load import MODELS, MOST_SCALE, SPREAD, Arrivals, LoadSettings, Slo
-from .load import NAMES as LIMITS
+from .traffic import MODELS, MOST_SCALE, SPREAD, Arrivals, LoadSettings, Slo
+from .traffic import NAMES as LIMITS
 
 Mode = Literal["timed", "hits"]
 CHECKS: tuple[Level, ...] = get_args(Level)

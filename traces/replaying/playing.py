@@ -61,9 +61,9 @@ from ..results.record import PERCENTS, Component, Pair, Spread
 from ..terminal.tables import progress
 from .account import Account, Miss, Misses, Tally, ceiling_of, conversations, seen_before
 from .config import ReplayConfig
-from .load import NS_PER_S, Served, Slo
 from .options import BACKBONE
 from .timeline import Timeline
+from .traffic import NS_PER_S, Served, Slo
 
 HELD_IN_HITS = 8  # without a clock: requests for each replica that a router takes for running
 Shown: TypeAlias = AbstractContextManager[Callable[[int], None]]

@@ -14,10 +14,10 @@ from hicache.core.types import Pages
 from .. import outside as entries
 from ..formats.base import Jobs, Paged, Trace
 from ..replaying.config import ReplayConfig
-from ..replaying.load import NS_PER_S, RECORDED, LoadSettings
 from ..replaying.options import ReplayOptions
 from ..replaying.playing import Run
 from ..replaying.timeline import timeline
+from ..replaying.traffic import NS_PER_S, RECORDED, LoadSettings
 from ..results.record import Result, document, head
 from ..terminal.output import as_json, check_outputs, write_all
 from ..terminal.streams import ignore_broken_pipe, on_one_screen, print_error

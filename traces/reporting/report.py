@@ -13,8 +13,8 @@ from hicache.storage.base import Losses
 from ..error_bars import row as error_row
 from ..formats.base import Trace
 from ..replaying.config import ReplayConfig
-from ..replaying.load import NS_PER_S, LoadedTrace
 from ..replaying.playing import Run
+from ..replaying.traffic import NS_PER_S, LoadedTrace
 from ..results.record import NOT_FOLLOWED, Output, Result, Share, Times, document
 from ..terminal.streams import name as shown
 from ..terminal.tables import console, pairs, percent, table

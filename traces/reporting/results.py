@@ -43,10 +43,10 @@ from ..error_bars import load as load_class
 from ..formats.base import Jobs, Paged, Trace
 from ..replaying.account import BETWEEN, COMPLETE, FIRST_SEEN
 from ..replaying.config import ReplayConfig
-from ..replaying.load import NAMES, NS_PER_S, Kept, Slo, kept
 from ..replaying.options import ReplayOptions
 from ..replaying.playing import FleetUse, Latency, Run, trip_times
 from ..replaying.sizes import memory_of
+from ..replaying.traffic import NAMES, NS_PER_S, Kept, Slo, kept
 from ..results.record import (
     NOT_FOLLOWED,
     QUANTILES,

@@ -24,8 +24,8 @@ from hicache.core.errors import CallerError
 
 from ..curves import Curve, lru_curve
 from ..formats.base import Trace, sampled
-from ..replaying.load import SPREAD, Arrivals, Slo
 from ..replaying.options import ReplayOptions
+from ..replaying.traffic import SPREAD, Arrivals, Slo
 from ..reporting import percent
 from ..reporting.outputs import is_coarse
 from ..sweeping import points

@@ -35,10 +35,10 @@ from ..formats import files_of
 from ..formats.base import Trace
 from ..replaying import playing
 from ..replaying.config import BUILTIN, SIMULATED, as_recorded, resolve, simulated
-from ..replaying.load import LoadSettings, loaded
 from ..replaying.options import OPTIONS, OUTPUTS, ReplayedTrace, ReplayOptions, Unread, plain
 from ..replaying.playing import Hopeless
 from ..replaying.sizes import TooLarge
+from ..replaying.traffic import LoadSettings, loaded
 from ..reporting.results import charted, result_of
 from ..results.record import SCHEMA, document, head
 from ..terminal.options import flag, rows
