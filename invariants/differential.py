@@ -105,6 +105,8 @@ class DifferentialChecker:
             self.compare_state(brief(event), named_by(event), view, full)
         if self.seed is not None and not self._left:
             more = max(0, self.pages - PAGES_AT_ONCE)
+            if self.lockstep is not None:
+                self.lockstep.cache.forget()
             self.lockstep, mean = None, min(MOST_PAUSE, WINDOW * more // PAGES_AT_ONCE)
             self._left = mean // 2 + draw(mean + 1, self.seed, "windows", self._drawn)
 

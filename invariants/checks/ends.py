@@ -1,7 +1,5 @@
 """Locks, and what is left after a flush and when everything has ended."""
 
-from operator import eq
-
 from hicache.core.actions import Prefill, Refused
 from hicache.core.events import Flushed
 from hicache.core.node import Node
@@ -24,7 +22,7 @@ class LockBalance(Check):
 
     def node(self, shadow: Shadow, record: NodeRecord, node: Node) -> None:
         rows = (*node.locks[0], *node.locks[1])
-        if all(map(eq, map(len, rows), record.locked)):
+        if [*map(len, rows)] == record.locked:
             return
         for pages, holders, expected in zip(shadow.pages, rows, record.locked, strict=True):
             if len(holders) != expected:

@@ -98,17 +98,11 @@ class Progress(Check):
             return 0
         if then.reason == "arriving" != item.reason:
             return 0  # that a load arrives promises no pages for the rest
-        turns, fresh = before.turns + 1, bool(shadow.transfers.fresh)
-        if item.available >= item.needed and len(shadow.transfers.open) > len(
-            shadow.transfers.fresh
-        ):
+        turns, fresh, now = before.turns + 1, shadow.transfers.fresh, shadow.transfers.open
+        if item.available >= item.needed and len(now) > len(fresh):
             return 0  # it may wait for a copy that began meanwhile
-        after = shadow.transfers.open.get(item.after)
-        if (
-            after is not None
-            and item.after not in before.transfers
-            and after not in shadow.transfers.fresh
-        ):
+        after = now.get(item.after)
+        if after is not None and item.after not in before.transfers and after not in fresh:
             return 0  # it waits for a copy that an eviction of somebody else began
         if not fresh or turns > before.most:
             self.fail(

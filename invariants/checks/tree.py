@@ -24,6 +24,15 @@ class TreeLink(Check):
         if parent is None:
             return
         key, label = node.key, node.label
+        # keys, labels and arrays are immutable, so they agree until one is another
+        if (
+            key is record.key
+            and label is record.label
+            and not record.moved
+            and parent.end_page + record.span == node.end_page == record.end_page
+            and parent.children.get(label) is node
+        ):
+            return
         span, rest = divmod(len(key), stride)
         if not span or rest or node.end_page != parent.end_page + span:
             self.fail(
@@ -31,9 +40,7 @@ class TreeLink(Check):
                 f"{len(key)} bytes of key / {stride}",
                 story.node(node.id),
             )
-        # keys and labels are immutable, so they agree until one is another
-        fresh = record.moved or label is not record.label
-        if (fresh and key[:stride] != label[-stride:]) or (len(label) != stride) != (
+        if key[:stride] != label[-stride:] or (len(label) != stride) != (
             parent.parent is None and record.namespace != ""
         ):
             self.fail(
@@ -47,8 +54,7 @@ class TreeLink(Check):
                 story.node(node.id),
                 story.node(parent.id),
             )
-        # arrays and keys are immutable, so their lengths agree until one is another
-        for slot, pages in enumerate(record.pages) if record.moved else ():
+        for slot, pages in enumerate(record.pages):
             if pages is None:
                 continue
             wanted = span if shadow.pages[slot].positional else 1

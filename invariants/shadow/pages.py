@@ -95,9 +95,6 @@ class PageShadow:
         self.freed: Pages = NO_PAGES  # without a holder or user now
         self.retired: Pages = NO_PAGES  # without a holder, but in use by an open action
         self.retiring: set[int] = set()  # all pages of the last kind
-        self._limit = np.uint64(capacity)  # as unsigned numbers, negative ones are above it
-        self._order: Pages = np.arange(capacity, dtype=np.int64)
-        self._place: Pages = np.zeros(capacity, dtype=np.int64)
 
     def begin(self) -> None:
         """Begins a new operation and clears the changes of the last one."""
@@ -105,26 +102,22 @@ class PageShadow:
         self.freed = self.retired = NO_PAGES
 
     def claim(self, pages: Pages, code: int) -> None:
-        count = len(pages)
-        if not count:
+        numbers = pages.tolist()
+        if not numbers:
             return
-        if b"\1" in (pages.view(np.uint64) >= self._limit).tobytes():
+        if min(numbers) < 0 or max(numbers) >= self.capacity:
             wrong = pages[(pages < 0) | (pages >= self.capacity)]
             self.clashes.append(Clash(int(wrong[0]), 0, code))
             return
         before = self.owner[pages]
         if not nothing(before):
             at = int(before.argmax())
-            self.clashes.append(Clash(int(pages[at]), 0, int(before[at])))
-        if count > 1:
-            order = self._order[:count]
-            self._place[pages] = order
-            array = self._place[pages]
-            if not same(array, order):
-                twice = array != order
-                self.clashes.append(Clash(int(pages[int(twice.argmax())]), 0, code))
+            self.clashes.append(Clash(numbers[at], 0, int(before[at])))
+        if len({*numbers}) < len(numbers):
+            twice = next(page for page in numbers if numbers.count(page) > 1)
+            self.clashes.append(Clash(twice, 0, code))
         self.owner[pages] = code
-        self.owned[code & KIND_MASK] += count
+        self.owned[code & KIND_MASK] += len(numbers)
         self.claimed.append((pages, code))
 
     def claim_all(self, claims: Sequence[tuple[Pages, int]]) -> None:
@@ -148,7 +141,7 @@ class PageShadow:
 
     def _are_free(self, pages: Pages) -> bool:
         """Whether all pages are in the pool, without an owner, and occur once."""
-        if np.count_nonzero(pages.view(np.uint64) >= self._limit):
+        if np.count_nonzero((pages < 0) | (pages >= self.capacity)):
             return False
         there = np.zeros(self.capacity, dtype=bool)
         there[pages] = True

@@ -55,6 +55,11 @@ class Cache:
         self.having: list[list[dict[int, Node]]] = [[{} for _ in self.kinds] for _ in BOTH]
         self.cached: list[list[set[int]]] = [[set() for _ in self.kinds] for _ in BOTH]
 
+    def forget(self) -> None:
+        """Ends circles of references: a replay frees nothing else."""
+        for node in (self.root, *self.nodes):
+            node.children = []
+
     def new_node(self, above: Node, namespace: str, rows: list[bytes]) -> Node:
         """A node without copies that is nobody's child yet."""
         self.made += 1

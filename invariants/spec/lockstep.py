@@ -101,8 +101,9 @@ class Lockstep:
     def state_differs(self, view: Any) -> tuple[Who, str] | None:
         """Where the core shows another state, and how; None if it is the same."""
         numbers = sorted(node.id for node in view.nodes())
-        mine = facts(self.cache, numbers)
-        other = facts(self._shown_by(view), numbers)
+        mine, shown = facts(self.cache, numbers), self._shown_by(view)
+        other = facts(shown, numbers)
+        shown.forget()
         for who in {**mine, **other} if mine != other else ():
             expected, actual = mine.get(who, {}), other.get(who, {})
             for name in {**expected, **actual}:
@@ -217,8 +218,7 @@ class Lockstep:
         used = self._used.get((tier, component))
         if used is None:
             kind = self.config.components.index(component)
-            used = self.cache.used(tier, kind)
-            self._used[tier, component] = used
+            used = self._used[tier, component] = self.cache.used(tier, kind)
         return used
 
     def _compare_eviction(

@@ -178,8 +178,10 @@ def facts(cache: Cache, numbers: Iterable[int]) -> dict[Who, dict[str, object]]:
             return nodes.get(value)
         if isinstance(value, records.Request | records.Transfer | records.StorageTransfer):
             return value.number
-        if name in ("running", "to_store"):
-            return [plain("", item) for item in value]
+        if name == "running":
+            return [request.number for request in value]
+        if name == "to_store":
+            return [nodes.get(node) for node in value]
         if name == "parts":
             return {(part.kind, part.page) for part in value}
         return value & cached if name == "hold" else {*value} if name == "moves" else value
