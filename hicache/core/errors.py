@@ -47,6 +47,10 @@ class CoreBug(HicacheError, AssertionError):
     exit_code = 10
 
 
+class Detached(HicacheError):
+    """A check of a core has failed, and it gets no event any more."""
+
+
 def unknown(kind: str, name: str, known: Sequence[str]) -> CallerError:
     """The error for an unknown name. It lists the known names and suggests the closest one."""
     known_names = ", ".join(known)

@@ -1,12 +1,15 @@
 """The driver passes events to a core, and outcomes to observers and an executor.
 
 It is the only caller of `Core.handle`, so it calls the observers, before the core handles an event
-and after it has answered. Here, too: executors that have no device of their own.
+and after it has answered. Here, too: a driver whose core is checked, and executors that have no
+device of their own.
 """
 
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import Any, Protocol, TypeVar
+from importlib import import_module
+from pathlib import Path
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 from hicache.core.actions import (
     Abandoned,
@@ -22,7 +25,7 @@ from hicache.core.actions import (
     Transfer,
 )
 from hicache.core.core import Core
-from hicache.core.errors import CallerError
+from hicache.core.errors import CallerError, Detached
 from hicache.core.events import (
     BackupDone,
     DeleteDone,
@@ -90,12 +93,20 @@ class Driver:
     """Feeds events to one core and passes its actions to one executor. The caller runs the
     prefills."""
 
-    __slots__ = ("core", "executor", "observers")
+    __slots__ = ("check", "core", "detached", "executor", "observers")
 
-    def __init__(self, core: Core, executor: Executor, observers: Sequence[Observer] = ()) -> None:
+    def __init__(
+        self,
+        core: Core,
+        executor: Executor,
+        observers: Sequence[Observer] = (),
+        check: Any = None,
+    ) -> None:
+        """check: of a `CheckedDriver`."""
         self.core = core
         self.executor = executor
         self.observers = tuple(observers)
+        self.check, self.detached = check, False
 
     def feed(self, event: Event) -> list[Outcome]:
         """Pass one event to the core and submit its actions. Returns all outcomes."""
@@ -133,6 +144,52 @@ class Driver:
             if not replies and pause is not None:
                 pause()
         return outcomes
+
+
+class CheckedDriver(Driver):
+    """Raises Detached at an event at which a check fails, or the core, and at each later one."""
+
+    def feed(self, event: Event) -> list[Outcome]:
+        if self.detached:
+            raise Detached("the cache is not used any more, since a check has failed: see the log")
+        try:
+            return super().feed(event)
+        except CallerError:
+            raise
+        except Exception as failure:
+            self.detached = True
+            self.check.report(failure)
+            raise Detached(f"a check has failed: {failure}") from failure
+
+
+class Check(NamedTuple):
+    """How a core is checked: "sampled", or empty for not at all. folder: for files of events; empty
+    for that of the system. now_s: seconds of a clock that never goes back."""
+
+    how: str
+    folder: str
+    now_s: Callable[[], float]
+    notice: Callable[[str], object]
+
+
+def driver_of(
+    core: Core, executor: Executor, check: Check, observers: Sequence[Observer] = ()
+) -> Driver:
+    """A driver whose core is checked. Raises CallerError for a check that cannot be."""
+    if not check.how:
+        return Driver(core, executor, observers)
+    if check.how != "sampled":
+        raise CallerError(f"check: expected sampled, found {check.how!r:.40}")
+    if check.folder and not Path(check.folder).is_dir():
+        raise CallerError(f"check_dir: expected a folder, found {check.folder!r:.80}")
+    try:
+        module: Any = import_module("invariants.production")
+    except ImportError as error:
+        raise CallerError(
+            f"check: expected the package invariants, found: {error}; install all of hicache"
+        ) from None
+    production = module.Production(core.view, core.validate, *check[1:])
+    return CheckedDriver(core, executor, (*observers, production), production)
 
 
 def without_storage(action: object, executor: object) -> CallerError:

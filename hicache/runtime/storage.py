@@ -744,7 +744,8 @@ class Attachment:
         CallerError if no store is attached."""
         if self._workers is None:
             raise CallerError("storage: expected an attached one, found none; attach one first")
-        outcomes = self._driver.feed(DetachWanted()) if self._driver.core.view.attached else []
+        tells = self._driver.core.view.attached and not self._driver.detached
+        outcomes = self._driver.feed(DetachWanted()) if tells else []
         if force:
             self._end()
         return outcomes

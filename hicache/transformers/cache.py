@@ -22,6 +22,7 @@ from typing import Any
 import torch
 
 from hicache.clock import Clock
+from hicache.core.errors import Detached
 from hicache.storage.base import TIMEOUT_S, Losses
 
 from . import ClosedError
@@ -81,6 +82,9 @@ class PrefixCache:
     page_size        tokens of a page: what is shared is a whole number of pages.
     interval_tokens  tokens between two stored states of a model that has states.
     wait_s           the longest that a request waits for storage before it computes.
+    check            "sampled": the core is checked for a small share of the time. After a failure
+                     nothing is reused any more, and the log says why.
+    check_dir        folder for the events before a failure; empty for that of the system.
 
     Raises UnsupportedModelError, and CallerError for sizes and addresses that cannot be used.
     """
@@ -97,9 +101,11 @@ class PrefixCache:
         page_size: int = 16,
         interval_tokens: int = 256,
         wait_s: float = 5.0,
+        check: str = "",
+        check_dir: str = "",
     ) -> None:
         values = (device_tokens, host_tokens, storage, storage_bytes, timeout_s)
-        options = Options(*values, page_size, interval_tokens, wait_s)
+        options = Options(*values, page_size, interval_tokens, wait_s, check, check_dir)
         check_options(options)
         self.model = base_of(model)
         check_model(self.model)
@@ -125,7 +131,10 @@ class PrefixCache:
         prompt = ids[0].tolist()
         with self._turn():
             request = self._request(prompt)
-            admission = None if is_assisted(self.model, kwargs) else self._engine.admit(request)
+            admission = None
+            if not is_assisted(self.model, kwargs):
+                with suppress(Detached):
+                    admission = self._engine.admit(request)
             self._note(len(prompt), admission)
             if admission is None:
                 return self.model.generate(ids, **kwargs)
@@ -166,7 +175,8 @@ class PrefixCache:
         """Give what was computed to the tree, if the model is still the one that computed it.
         final: the call has ended well."""
         if self._identity.is_still(admission.request.computation):
-            self._engine.keep(admission, final)
+            with suppress(Detached):
+                self._engine.keep(admission, final)
         else:
             self._stats.unkept += 1
 
@@ -183,8 +193,9 @@ class PrefixCache:
     def match(self, input_ids: torch.Tensor) -> int:
         """Tokens of a prompt that would not be computed now."""
         prompt = prompt_of(input_ids, {})[0].tolist()
-        with self._turn():
+        with self._turn(), suppress(Detached):
             return self._engine.match(self._request(prompt))
+        return 0
 
     @property
     def stats(self) -> Stats:
@@ -199,7 +210,7 @@ class PrefixCache:
 
     def clear(self, storage: bool = False) -> None:
         """Forget every prefix in memory; with `storage`, also what the store has of this model."""
-        with self._turn():
+        with self._turn(), suppress(*() if storage else (Detached,)):
             self._engine.clear(storage)
 
     def flush(self, timeout_s: float = _CLOSE_S) -> bool:
@@ -237,7 +248,8 @@ class PrefixCache:
                 yield
             finally:
                 self._owner = 0
-                self._engine.sweep()
+                with suppress(Detached):
+                    self._engine.sweep()
                 self._ongoing.carry_on()
 
     def _check_outside(self) -> None:

@@ -11,6 +11,7 @@ nothing is under way, so what was computed reaches host memory and the store wit
 import logging
 import threading
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from typing import Any, NamedTuple
 
 import torch
@@ -23,13 +24,13 @@ from hicache.core.components import settings_for
 from hicache.core.config import Config
 from hicache.core.core import Core
 from hicache.core.entries import Shape
-from hicache.core.errors import CallerError
+from hicache.core.errors import CallerError, Detached
 from hicache.core.node import TransferKind
 from hicache.core.types import Key
 from hicache.devices.base import DeviceOptions
 from hicache.memory.pools import stored_pools
 from hicache.runtime.controller import TransferController
-from hicache.runtime.driver import Driver, TieredExecutor, first_of
+from hicache.runtime.driver import Check, Driver, TieredExecutor, driver_of, first_of
 from hicache.runtime.storage import Attachment, StorageExecutor, StoredPages
 from hicache.storage.base import Losses, StorageOptions
 from hicache.storage.keys import Context
@@ -58,6 +59,8 @@ class Options(NamedTuple):
     page_size: int
     interval_tokens: int
     wait_s: float
+    check: str
+    check_dir: str
 
 
 class Request(NamedTuple):
@@ -102,7 +105,8 @@ class Ongoing:
     def poll(self) -> bool:
         """Feed the core every reply that is ready. Lets a moment pass if there is none, and returns
         whether there was one."""
-        with uninterrupted():
+        outcomes: list[Outcome] = []
+        with uninterrupted(), suppress(Detached):
             self.driver.executor.start()
             outcomes = self.driver.poll()
             self.driver.executor.start()
@@ -120,14 +124,15 @@ class Ongoing:
     @property
     def busy(self) -> bool:
         """Whether copies or stores are under way."""
-        return bool(self.driver.core.view.transfers)
+        return bool(self.driver.core.view.transfers) and not self.driver.detached
 
     def settle(self, timeout_s: float) -> bool:
-        """Carry on until nothing is under way. Returns whether that is so."""
+        """Carry on until nothing is under way. Returns whether all has ended, in a core
+        that is right."""
         deadline = self.clock.now_s() + timeout_s
         while self.busy and (self.poll() or self.clock.now_s() < deadline):
             pass
-        return not self.busy
+        return not self.busy and not self.driver.detached
 
     def flush(self, timeout_s: float) -> bool:
         """Settle. Returns whether all that is in memory was also stored, if there is a store, and
@@ -178,7 +183,10 @@ class Ongoing:
             self._done = self._crash is None and self.flush(timeout_s)
             self.closed = True
             if self._attachment.store is not None:
-                self._note(self._attachment.detach(force=self.busy))
+                with suppress(Detached):
+                    self._note(self._attachment.detach(force=self.busy))
+                if self.driver.detached:
+                    self._attachment.detach(force=True)
                 self.settle(_DETACH_S)
                 self._attachment.wait_closed(_DETACH_S)
             self._device.close()
@@ -260,7 +268,9 @@ class Engine:
         self._device = _device(place, described.model, size, device_pages, host_pages)
         try:
             self._controller, executor = TransferController(self._device), StorageExecutor()
-            driver = Driver(Core(config), TieredExecutor(self._controller, executor))
+            checks = Check(options.check, options.check_dir, clock.now_s, _log.warning)
+            tiers = TieredExecutor(self._controller, executor)
+            driver = driver_of(Core(config), tiers, checks)
             context = Context(name, revision, size, "tokens", described.model.pools)
             stored = StoredPages(context, stored_pools(self._device.arena))
             attachment = Attachment(driver, executor, stored, clock.now_s, _log.warning)

@@ -140,6 +140,7 @@ class HicacheConnector(KVConnectorBase_V1, SupportsHMA):
                 self._settings.wait_s,
                 Adapters(_log.warning).digest,
                 notice=_log.warning,
+                check=(self._settings.check, self._settings.check_dir),
             )
 
     @property
@@ -180,8 +181,7 @@ class HicacheConnector(KVConnectorBase_V1, SupportsHMA):
     def update_connector_output(self, connector_output: Any) -> None:
         answers = connector_output.kv_connector_worker_meta
         if answers is not None:
-            self._scheduler.carry_on(answers.answer)
-            self._failed |= answers.answer.failed
+            self._failed |= self._scheduler.carry_on(answers.answer)
         for name in self._failed.intersection(connector_output.finished_recving or ()):
             self._failed.discard(name)
             request = self._requests.get(name)

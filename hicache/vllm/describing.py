@@ -63,6 +63,8 @@ class Settings:
     timeout_s: float = TIMEOUT_S
     wait_s: float = 5.0
     weights: str = ""
+    check: str = ""
+    check_dir: str = ""
 
     @classmethod
     def of(cls, value: Mapping[str, Any]) -> Settings:

@@ -19,7 +19,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from typing import Any, NamedTuple
+from functools import wraps
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
@@ -27,12 +28,14 @@ from hicache.core import events
 from hicache.core.actions import Backup, Copy, Load, Matched, Outcome, Prefetched, Prefill, Refused
 from hicache.core.config import Config
 from hicache.core.core import Core
+from hicache.core.errors import Detached
 from hicache.core.types import Key, Tier, TransferId
-from hicache.runtime.driver import Driver, Observer, first_of
+from hicache.runtime.driver import Check, Observer, driver_of, first_of
 
 from .groups import FULL, STATE, Group, Groups
 from .orders import Adapter, Answer, Message, Orders
 
+T = TypeVar("T")
 Blocks = Sequence[Sequence[Any]]  # of a request: vLLM's `KVCacheBlock`s, by group
 _SAVE_PAGES = 8  # new pages of a decoding request that are worth a save
 _SOON = ("arriving", "writing_back", "fetching")  # refusals that another answer follows
@@ -112,6 +115,20 @@ class _Known:
     foreign: int = -1
 
 
+def _survives(call: Callable[..., T]) -> Callable[..., T]:
+    """Calls once more, without the core, if a check of it fails."""
+
+    @wraps(call)
+    def again(self: ConnectorScheduler, *args: Any, **kwargs: Any) -> T:
+        try:
+            return call(self, *args, **kwargs)
+        except Detached:
+            self._drop()
+            return call(self, *args, **kwargs)
+
+    return again
+
+
 class ConnectorScheduler:
     """The scheduler side. One thread calls it."""
 
@@ -125,14 +142,17 @@ class ConnectorScheduler:
         adapter: Callable[[Any], str],
         observers: Sequence[Observer] = (),
         notice: Callable[[str], None] = lambda text: None,
+        check: tuple[str, str] = ("", ""),
     ) -> None:
         """now: seconds of a clock that never goes back. wait_s: the longest that a request waits
         for storage. adapter: a digest of what the adapter of a request (`lora_request`) is on disk;
-        empty if that is not known. notice: told of changes, in a line."""
+        empty if that is not known. notice: told of changes, in a line. check: how the core is
+        checked, and the folder for it (see `Check`)."""
         self.groups, self.counts = groups, Counts()
         self._page, self._now, self._wait_s, self._adapter = groups.page, now, wait_s, adapter
         self.orders = Orders(ranks)
-        self.driver = Driver(Core(config), self.orders, observers)
+        checks = Check(*check, now, notice)
+        self.driver = driver_of(Core(config), self.orders, checks, observers)
         self._view = self.driver.core.view
         self._window_pages = -(-groups.window // groups.page)
         self._number = self._outages = self._changes = 0
@@ -143,6 +163,7 @@ class ConnectorScheduler:
         self._adapters: dict[tuple[str, str], str] = {}  # digests by name and path; empty: replaced
         self._belongs: set[Adapter] = set()  # of what the next message copies
         self._loading: dict[TransferId, _Loading] = {}
+        self._doubted: frozenset[str] = frozenset()  # whose loads were under way when it detached
         self._saving: dict[TransferId, int] = {}  # pages of full attention of a backup under way
         self._unsure: dict[int, Any] = {}  # hashes by block, of requests that are foreign
         # by component and device page: its blocks
@@ -150,6 +171,7 @@ class ConnectorScheduler:
 
     # -- loads
 
+    @_survives
     def matched_tokens(self, request: Any, computed: int) -> int | None:
         """Tokens after the first `computed` that can be loaded; None: ask again later. What is
         promised is the request's from now on, until vLLM gives it blocks or it ends."""
@@ -258,6 +280,7 @@ class ConnectorScheduler:
             self._feed(events.PrefetchLimitReached(lookup.number))
         return True
 
+    @_survives
     def after_alloc(self, request: Any, blocks: Blocks, external: int) -> None:
         """vLLM has given the request blocks. external: tokens that it waits for."""
         lookup = self._lookups.pop(request.request_id, None)
@@ -346,6 +369,7 @@ class ConnectorScheduler:
 
     # -- saves
 
+    @_survives
     def save(
         self, request: Any, computed: int, blocks: Blocks, *, all_of_it: bool, ends: bool = False
     ) -> None:
@@ -463,6 +487,7 @@ class ConnectorScheduler:
 
     # -- the life of requests, and steps
 
+    @_survives
     def ended(self, request: Any, blocks: Blocks, well: bool = True) -> None:
         """A request has ended; its blocks are not freed yet. well: it was not aborted."""
         name = request.request_id
@@ -478,6 +503,7 @@ class ConnectorScheduler:
         if name in self._known:
             self._known[name].saved = 0
 
+    @_survives
     def message(self) -> Message:
         """What the workers are to do with the next step."""
         self._poll()
@@ -486,10 +512,15 @@ class ConnectorScheduler:
         self._belongs.clear()
         return message
 
-    def carry_on(self, answer: Answer) -> None:
+    def carry_on(self, answer: Answer) -> frozenset[str]:
         """Feed the core the replies of the workers. If the store has come back, it may have lost
-        everything while it was out."""
+        everything while it was out. Returns the requests whose loads are of no use."""
         self.orders.answered(answer.done)
+        self._take(answer)
+        return answer.failed | self._doubted
+
+    @_survives
+    def _take(self, answer: Answer) -> None:
         if answer.changed and not self._changed:
             self._changed = True
             self._notice(
@@ -505,6 +536,14 @@ class ConnectorScheduler:
             self._outages = answer.outages
             self._feed(events.StorageAttached())
 
+    def _drop(self) -> None:
+        """The core is detached: nothing is loaded or saved any more, and what is being loaded may
+        be wrong."""
+        self._changed = True
+        self._doubted = frozenset(loading.name for loading in self._loading.values())
+        self._lookups.clear()
+        self._loading.clear()
+
     def _detach(self) -> None:
         if self._view.attached:
             self._feed(events.DetachWanted())
@@ -514,6 +553,7 @@ class ConnectorScheduler:
         """Requests of vLLM of which something is noted; 0 when all have ended."""
         return len(self._known) + len(self._lookups) + len(self._loading)
 
+    @_survives
     def reset(self) -> bool:
         """Forget what is on host, and use storage no longer: the weights may be others now. Loads
         that were promised, and for which vLLM has given no blocks, are not in the way. Returns
@@ -552,7 +592,7 @@ class ConnectorScheduler:
                 self._feed(events.EvictWanted(Tier.DEVICE, name, pool.evictable))
 
     def _feed(self, event: events.Event) -> list[Outcome]:
-        outcomes = self.driver.feed(event)
+        outcomes = [] if self.driver.detached else self.driver.feed(event)
         for outcome in outcomes:
             if isinstance(outcome, Backup):
                 self._back_up(outcome)

@@ -9,7 +9,7 @@ from typing import Any
 from hicache.files import FLAG, Spare
 from invariants.fuzz.draws import Draws
 from invariants.fuzz.player import Player
-from invariants.fuzz.records import Job
+from invariants.fuzz.schedules import Job
 from invariants.fuzz.sequence import (
     MOST_TOKENS,
     NEW_REQUEST,

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from invariants.fuzz import target as base
-from invariants.fuzz.records import Job
+from invariants.fuzz.schedules import Job
 from invariants.fuzz.script import Recorder
 
 

@@ -17,7 +17,7 @@ from invariants.fuzz.draws import Draws
 from invariants.fuzz.laws import complete, judge
 from invariants.fuzz.operations import compute, operations, step
 from invariants.fuzz.player import Player
-from invariants.fuzz.records import Job
+from invariants.fuzz.schedules import Job
 from invariants.fuzz.script import Recorder
 from invariants.fuzz.sequence import Act, Entry, FuzzSequence, Operation
 from invariants.fuzz.target import Broken, Config, Target, Unfit, need

@@ -8,8 +8,7 @@ what is played, `laws` and `play` judge.
 from collections import Counter
 from typing import Any
 
-from invariants.fuzz.records import Job, Pending
-from invariants.fuzz.schedules import Schedule, by_time, schedule_of
+from invariants.fuzz.schedules import Job, Pending, Schedule, by_time, schedule_of
 from invariants.fuzz.sequence import Act
 from invariants.fuzz.target import Config, Target, Transfer
 

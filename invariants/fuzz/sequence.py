@@ -32,8 +32,7 @@ from hicache.runtime.config_document import MAY_LACK, config_of, types, written
 
 from .draws import Draws
 from .hicache.executors import FILES, REPLIES, settings_of
-from .records import LEAST_MADE_UP
-from .schedules import schedule_of
+from .schedules import LEAST_MADE_UP, schedule_of
 
 FORMAT, VERSION = "hicache-fuzz", 2
 OURS = "hicache"  # the target that a head without one has

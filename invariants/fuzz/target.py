@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from invariants.fuzz.draws import Draws
-from invariants.fuzz.records import Job
+from invariants.fuzz.schedules import Job
 from invariants.fuzz.script import Recorder
 
 Slots = NDArray[np.int64]

@@ -1,5 +1,7 @@
-"""Drawn configurations: the smallest legal pools are just that, and each size is drawn."""
+"""Drawn configurations: the smallest legal pools are just that, and each size is drawn; drawn
+sequences reach all named states."""
 
+from collections import Counter
 from dataclasses import replace
 
 import pytest
@@ -7,13 +9,18 @@ import pytest
 from hicache.core.core import Core
 from hicache.core.errors import CallerError
 from invariants.fuzz.draws import Draws
+from invariants.fuzz.hicache import play, probes
 from invariants.fuzz.hicache.draw import (
     COMPONENTS,
     POLICIES,
     USUAL,
     draw_config,
     least_device_pages,
+    sample_config,
 )
+from invariants.fuzz.hicache.operations import OPERATIONS
+
+TELLING = (0, 1, 2, 3, 5, 6, 16, 22, 28, 39)  # reach all named states
 
 
 @pytest.mark.parametrize("components", COMPONENTS, ids="+".join)
@@ -27,3 +34,14 @@ def test_the_core_accepts_the_least_pools_and_nothing_smaller(components: tuple[
             smaller = (*least[:at], pages - 1, *least[at + 1 :])
             with pytest.raises(CallerError, match="expected at least"):
                 Core(replace(config, device_pages=smaller))
+
+
+def test_drawn_sequences_reach_every_named_state() -> None:
+    seen: Counter[str] = Counter()
+    for seed in (*TELLING, *range(150)):
+        outcome = play.generate(sample_config(seed), OPERATIONS, seed, 120, "off")
+        assert outcome.failure is None, outcome.failure
+        seen += outcome.player.probes.seen
+        if {*probes.NAMES} <= {*seen}:
+            return
+    assert not {*probes.NAMES} - {*seen}

@@ -8,8 +8,7 @@ from hicache.core.types import NO_PAGES, Tier
 from invariants.fuzz.hicache.operations import OPERATIONS as OPS
 from invariants.fuzz.hicache.play import drain
 from invariants.fuzz.hicache.player import Player
-from invariants.fuzz.records import Pending
-from invariants.fuzz.schedules import schedule_of
+from invariants.fuzz.schedules import Pending, schedule_of
 from invariants.fuzz.sequence import pack
 from tests.configs import configured
 

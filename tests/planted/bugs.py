@@ -23,11 +23,10 @@ from hicache.core import (
     tree,
 )
 from hicache.core import state as core_state
-from hicache.core.actions import NO_REQUEST, Admitted, KvRemoved, Outcome, StorageDetached, Unpinned
+from hicache.core.actions import Admitted, Outcome, StorageDetached, Unpinned
 from hicache.core.components import Full, SlidingWindow
 from hicache.core.config import Config
-from hicache.core.core import Core
-from hicache.core.events import Event, Reply
+from hicache.core.events import Event
 from hicache.core.eviction import delete, delete_dead, make_host_room
 from hicache.core.ledger import Pool
 from hicache.core.prefetch import oldest
@@ -45,72 +44,14 @@ from tests.planted.planting import Patch, bug
 
 _admission_begin_prefill = admission._begin_prefill
 _admission_extend = admission._extend
-_admission_abort = admission.abort
 _admission_prefill_done = admission.prefill_done
-_admission_want_pages = admission.want_pages
-_validation_waiting = refusals.waiting
 _refusals_reply_that_frees = refusals._reply_that_frees
-_refusals_refuse = refusals.refuse
-_refusals_refuse_room = refusals.refuse_room
-
-
-def _blind_to_its_pass(handler: Callable[[Any, Any], None]) -> Callable[[Any, Any], None]:
-    """Returns the handler with the request's pass hidden while it runs."""
-
-    def blindly(state: Any, event: Any) -> None:
-        request = state.running.get(event.request)
-        transfer = request.prefill if request is not None else 0
-        if transfer:
-            request.prefill = 0
-        try:
-            handler(state, event)
-        finally:
-            if transfer and not request.prefill:
-                request.prefill = transfer
-
-    return blindly
-
-
-@bug()
-def next_chunk_starts_during_a_pass(patch: Patch) -> None:
-    """The next chunk of a prompt starts while a pass of the request runs."""
-    patch(admission, "continue_prefill", _blind_to_its_pass(admission.continue_prefill))
 
 
 @bug(admission, "prefill_done")
 def failed_prefill_is_published(state: Any, event: Any) -> None:
     """The pages of a pass that failed are put into the tree."""
     _admission_prefill_done(state, event._replace(ok=True))
-
-
-@bug(admission, "want_pages")
-def growth_granted_during_a_pass(state: Any, event: Any) -> None:
-    """A request is granted pages while a pass of it runs."""
-    request = state.running.get(event.request)
-    transfer = request.prefill if request is not None else 0
-    if not transfer:
-        _admission_want_pages(state, event)
-        return
-    computed, request.prefill, request.computed_tokens = request.computed_tokens, 0, request.length
-    try:
-        _admission_want_pages(state, event)
-    finally:
-        request.prefill, request.computed_tokens = transfer, computed
-
-
-@bug()
-def request_retracted_during_its_pass(patch: Patch) -> None:
-    """A request is retracted while a pass of it runs."""
-    patch(admission, "retract", _blind_to_its_pass(admission.retract))
-
-
-@bug(admission, "abort")
-def abort_of_idle_request_keeps_its_locks(state: Any, event: Any) -> None:
-    """Aborting a request that no pass works for leaves its path locked."""
-    request = state.requests.get(event.request)
-    if request is not None and request.admitted and not request.prefill:
-        request.receipt = None
-    _admission_abort(state, event)
 
 
 @bug(admission, "_begin_prefill")
@@ -129,40 +70,6 @@ def growth_allocates_twice(state: Any, request: Any, total: int) -> None:
     if state.pools[0][0].free >= lost and len(tables) == 1:
         request.tables = tables
         _admission_extend(state, request, total)
-
-
-@bug(refusals, "waiting")
-def admitted_request_can_be_admitted_again(state: Any, request_id: int) -> Any:
-    """A request that is admitted may be admitted again."""
-    return state.requests.get(request_id) or _validation_waiting(state, request_id)
-
-
-@bug()
-def abort_of_waiter_ends_write_back(patch: Patch) -> None:
-    """Aborting a request that waits for a write-back makes the write-back count as done."""
-    waiting: set[tuple[int, int]] = set()
-
-    def noted(state: Any, request: int, reason: str, *rest: Any, **more: Any) -> None:
-        _refusals_refuse(state, request, reason, *rest, **more)  # type: ignore[arg-type]
-        if reason == "writing_back":
-            waiting.add((id(state), request))
-
-    def called_off(state: Any, event: Any) -> None:
-        _admission_abort(state, event)
-        if (id(state), event.request) in waiting:
-            state.writing_back = [0] * len(state.writing_back)
-
-    patch(refusals, "refuse", noted)
-    patch(admission, "abort", called_off)
-
-
-@bug(refusals, "refuse_room")
-def oldest_request_is_retracted_first(state: Any, *rest: Any, **more: Any) -> None:
-    """Where pages are short, the oldest request is named to be retracted, not the latest."""
-    _refusals_refuse_room(state, *rest, **more)
-    item = state.out[-1]
-    if item.preempt != NO_REQUEST:
-        state.out[-1] = item._replace(preempt=next(iter(state.running)))
 
 
 @bug(refusals, "_reply_that_frees")
@@ -213,67 +120,6 @@ def host_copy_below_uncopied_parent(state: Any, transfer: Any, node: Any, index:
 # -- core
 
 _CoreView_peers = CoreView.peers
-_core_evict = core._evict
-_core_flush = core._flush
-_core_load_done = core._load_done
-
-
-def _swallowing(real: Any, same: Callable[[Any, Any], bool]) -> Any:
-    """Returns `Core.handle` that ignores a reply that is the `same` as the last one."""
-    last: list[Any] = [None, None]
-
-    def handle(core: Any, event: Any) -> list[Any]:
-        if isinstance(event, Reply) and last[0] is core and same(last[1], event):
-            return []
-        outcomes = real(core, event)
-        if isinstance(event, Reply):
-            last[:] = core, event
-        return list(outcomes)
-
-    return handle
-
-
-@bug()
-def contradicting_reply_is_swallowed(patch: Patch) -> None:
-    """A reply that contradicts the one before is ignored instead of refused."""
-
-    def same(last: Any, event: Any) -> bool:
-        return bool(event._replace(ok=not event.ok) == last)
-
-    patch(Core, "handle", _swallowing(Core.handle, same))
-
-
-@bug()
-def repeated_reply_is_swallowed(patch: Patch) -> None:
-    """An identical reply that was taken before is ignored instead of refused."""
-
-    def same(last: Any, event: Any) -> bool:
-        return bool(event == last)
-
-    patch(Core, "handle", _swallowing(Core.handle, same))
-
-
-@bug()
-def unknown_reply_is_ignored(patch: Patch) -> None:
-    """A reply to a transfer that was never issued is ignored instead of refused."""
-
-    def deaf(real: Any) -> Any:
-        def handle(core: Any, event: Any) -> list[Any]:
-            if isinstance(event, Reply) and event.transfer >= core._state.next_transfer:
-                return []
-            return list(real(core, event))
-
-        return handle
-
-    patch(Core, "handle", deaf(Core.handle))
-
-
-@bug(core, "_load_done")
-def late_load_failure_is_ignored(state: Any, event: Any) -> None:
-    """A load that fails after the pass that reads it has ended is reported to nobody."""
-    transfer = state.transfers.get(event.transfer)
-    landed = transfer is not None and transfer.kind == "load" and not transfer.segments
-    _core_load_done(state, event._replace(ok=True) if landed else event)
 
 
 @bug()
@@ -293,27 +139,6 @@ def replies_below_the_last_are_ignored(patch: Patch) -> None:
 
     for owner, name in ((core, "_load_done"), (core, "_backup_done"), (admission, "prefill_done")):
         patch(owner, name, above(getattr(owner, name)))
-
-
-@bug(core, "_evict")
-def device_eviction_ignored_while_actions_are_open(state: Any, event: Any) -> None:
-    """An order to evict from device is ignored while any action is in flight."""
-    if event.tier != Tier.DEVICE or not state.transfers:
-        _core_evict(state, event)
-
-
-@bug(core, "_evict")
-def host_eviction_ignored_while_actions_are_open(state: Any, event: Any) -> None:
-    """An order to evict from host is ignored while any action is in flight."""
-    if event.tier != Tier.HOST or not state.transfers:
-        _core_evict(state, event)
-
-
-@bug(core, "_flush")
-def flush_publishes_no_removals(state: Any, event: Any) -> None:
-    """A flush removes everything and publishes no removal event."""
-    _core_flush(state, event)
-    state.out[:] = [item for item in state.out if type(item) is not KvRemoved]
 
 
 @bug(CoreView, "peers")
@@ -375,12 +200,6 @@ def dead_leaves_below_locked_nodes_stay(state: Any) -> None:
 
 _insertion_donate = insertion._donate
 _insertion_share = insertion._share
-
-
-@bug(insertion, "_has_windows")
-def insert_accepts_window_with_a_gap(state: Any, request: Any, pages: int) -> bool:
-    """A boundary is made where the window of the request has a gap."""
-    return True
 
 
 @bug(insertion, "_share")
@@ -527,7 +346,6 @@ def split_halves_are_views_of_one_array(patch: Patch) -> None:
 # -- passes
 
 _checkpoints_choose_checkpoint_slots = requests.choose_checkpoint_slots
-_transfers_orphan_transfers = placement.orphan_transfers
 
 
 @bug(requests, "choose_checkpoint_slots")
@@ -544,35 +362,9 @@ def next_pass_begins_where_the_last_reply_ended(state: Any, request: Any) -> int
     return int(request.computed_tokens)
 
 
-@bug(placement, "orphan_transfers")
-def first_pass_takes_over_the_locks(state: Any, request: Any) -> bool:
-    """The locks of a request that is gone end with its first pass, and others still read."""
-    load = state.transfers.get(request.load)
-    handed_over = _transfers_orphan_transfers(state, request)
-    if handed_over:
-        first, last = (state.transfers[request.passes[at]] for at in (0, -1))
-        last.receipt, first.receipt = None, request.receipt
-        if load is not None:
-            load.read_by = first.id
-    return handed_over
-
-
-@bug(admission, "prefill_done")
-def failed_pass_is_forgotten_if_another_follows(state: Any, event: Any) -> None:
-    """Of the passes of a request, only the last one in flight is asked whether it failed."""
-    _admission_prefill_done(
-        state, event._replace(ok=event.ok or _is_followed(state, event.transfer))
-    )
-
-
-def _is_followed(state: Any, transfer: Any) -> bool:
-    return any(transfer in request.passes[:-1] for request in state.requests.values())
-
-
 # -- placement
 
 _placement_admit = placement._admit
-_placement_plan = placement._plan
 _placement_place = placement.place
 
 
@@ -586,15 +378,6 @@ def loaded_pages_reported_one_short(state: Any, request: Any, chunk: int) -> int
                 loaded_pages=(item.loaded_pages[0] - 1, *item.loaded_pages[1:])
             )
     return end
-
-
-@bug(placement, "_plan")
-def table_holds_sixteen_pages(state: Any, request: Any, path: Any, loads: Any, chunk: int) -> Any:
-    """A table has sixteen places: a longer prompt is admitted without its end."""
-    plan = _placement_plan(state, request, path, loads, chunk)
-    most = plan.loading[0] + max(0, 16 - plan.pages)
-    plan.needed[0] = min(plan.needed[0], most)
-    return plan
 
 
 @bug(placement, "_admit")
@@ -769,23 +552,6 @@ def fetch_lands_after_a_flush(state: Any, transfer: Any, pages: int, owner: Any)
     return _fetched_land(state, transfer, pages, owner)
 
 
-@bug()
-def fetch_publishes_what_one_component_has(patch: Patch) -> None:
-    """A fetch that came short is published up to where it came, boundary or not."""
-
-    def up_to_there(state: Any, transfer: Any, pages: int, owner: Any) -> int:
-        digests, transfer.digests = (
-            transfer.digests,
-            transfer.digests[:pages] if pages else transfer.digests,
-        )
-        published = _fetched_land(state, transfer, pages, owner)
-        transfer.digests = digests
-        return published
-
-    patch(prefetch, "_land", up_to_there)
-    patch(prefetch, "_can_end", lambda state, transfer, upto: True)
-
-
 @bug(prefetch, "_grow")
 def fetched_nodes_were_never_used(state: Any, transfer: Any, path: Any, *rest: Any) -> bool:
     """A node that a fetch makes counts as used before everything else."""
@@ -798,32 +564,7 @@ def fetched_nodes_were_never_used(state: Any, transfer: Any, path: Any, *rest: A
 
 # -- transfers
 
-_backup_add_segments = eviction._add_segments
 _transfers_transfer_of = transfers.transfer_of
-_transfers_open_transfer = transfers.open_transfer
-_transfers_begin_load = placement.begin_load
-
-
-@bug()
-def one_transfer_per_node(patch: Patch) -> None:
-    """A transfer of another component makes a node forget the one in flight."""
-
-    def mark(transfer: Any) -> None:
-        for segment in transfer.segments:
-            segment.node.segments = tuple(
-                item for item in segment.node.segments if item.transfer is transfer
-            )
-
-    def load(state: Any, request: Any, transfer: Any, loads: Any, targets: Any) -> None:
-        _transfers_begin_load(state, request, transfer, loads, targets)
-        mark(transfer)
-
-    def copy(state: Any, transfer: Any, *rest: Any) -> None:
-        _backup_add_segments(state, transfer, *rest)
-        mark(transfer)
-
-    patch(placement, "begin_load", load)
-    patch(eviction, "_add_segments", copy)
 
 
 @bug(placement, "cancel_load")
@@ -836,26 +577,6 @@ def failed_load_is_adopted(state: Any, transfer: Any) -> None:
 def pass_pages_are_not_lent(state: Any, request: Any, transfer: Any) -> None:
     """Pages of a request that is gone are free while its last pass still writes them."""
     transfer.on_loan.extend(NO_PAGES for _ in state.components)
-
-
-@bug(placement, "orphan_transfers")
-def abort_ends_the_load(state: Any, request: Any) -> bool:
-    """Aborting a request ends its load at once, although the copy is still running."""
-    load = state.transfers.get(request.load)
-    handed_over = _transfers_orphan_transfers(state, request)
-    if load is not None and load.segments:
-        placement.cancel_load(state, load)
-        transfers.close_transfer(state, load)
-    return handed_over
-
-
-@bug(transfers, "open_transfer")
-def pass_table_has_four_places(state: Any, kind: Any, *request: int) -> Any:
-    """A table of passes has four places: the fifth pass takes the place of the first."""
-    passes = [item for item in state.transfers.values() if item.kind == kind == "prefill"]
-    if len(passes) >= 4:
-        del state.transfers[passes[0].id]
-    return _transfers_open_transfer(state, kind, *request)
 
 
 @bug(transfers, "transfer_of")

@@ -119,6 +119,6 @@ def test_a_bug_replaces_its_functions_everywhere_and_only_within_the_block() -> 
             assert list(bindings()) != before, name
     with planted("failed-prefill-is-published"):
         assert admission.prefill_done in core._HANDLERS.values()
-    with pytest.raises(ValueError, match="told"), planted("one-transfer-per-node"):
+    with pytest.raises(ValueError, match="told"), planted("failed-prefill-is-published"):
         raise ValueError("told")
     assert list(bindings()) == before

@@ -24,7 +24,7 @@ from transformers import (
     XLNetConfig,
 )
 
-from hicache.core.errors import CallerError
+from hicache.core.errors import CallerError, Detached
 from hicache.transformers import (
     ClosedError,
     PrefixCache,
@@ -32,7 +32,10 @@ from hicache.transformers import (
     UnsupportedModelError,
 )
 from hicache.transformers.layers import KINDS
+from invariants import production
+from invariants.production import replay
 
+from ..invariants.test_production import BUGS, plant
 from . import building as base
 from .emptying import Streamer
 from .test_cache import SIZES, both, noted, prompt
@@ -100,6 +103,8 @@ def test_arguments_that_a_cache_cannot_serve(
         ({"device_tokens": 10**30}, ("device_tokens", "at most")),
         ({"host_tokens": 1 << 40}, ("memory", "available")),
         ({"page_size": True}, ("page_size", "found True")),
+        ({"check": "often"}, ("check: expected sampled, found 'often'",)),
+        ({"check": "sampled", "check_dir": "none"}, ("check_dir: expected a folder",)),
         ({"wait_s": float("nan")}, ("wait_s", "found nan")),
         ({"storage_bytes": -5, "storage": "file:kv"}, ("storage_bytes", "found -5")),
         ({"timeout_s": 0}, ("timeout_s", "more than 0", "found 0")),
@@ -230,3 +235,33 @@ def test_calls_from_inside_a_call_are_refused(cache: PrefixCache, call: str) -> 
     with refused(ClosedError, "from inside"):
         cache.generate(prompt(60), max_new_tokens=3, streamer=Streamer(calls[call]))
     both(cache.model, cache, prompt(60))
+
+
+@pytest.mark.parametrize("bug", [*BUGS])
+def test_after_a_failed_check_the_model_computes_everything(
+    bug: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(production, "SHARE", 1e9)
+    model, (store, folder) = base.build("llama"), (tmp_path / "kv", tmp_path / "events")
+    folder.mkdir()
+    sizes = SIZES | {"device_tokens": 128, "host_tokens": 256, "storage": f"file:{store}"}
+    cache = PrefixCache(model, **sizes, check="sampled", check_dir=str(folder))
+    for seed in (1, 2, 1):
+        both(model, cache, prompt(70, seed), max_new_tokens=3)
+    assert cache.flush()
+    assert not caplog.records
+    plant(monkeypatch, bug)
+    for seed in (3, 4, 5, 6, 7, 8, 7, 8):
+        both(model, cache, prompt(70, seed), max_new_tokens=3)
+    [record] = caplog.records
+    assert record.message.startswith("hicache: a check has failed, the cache is not used any more")
+    [path] = folder.iterdir()
+    assert f"\n{replay('file', path.read_text())[1]}\nstory:" in record.message
+    assert cache.match(prompt(70, 8)) == 0
+    cache.clear()
+    with pytest.raises(Detached, match="since a check has failed: see the log"):
+        cache.clear(storage=True)
+    assert not cache.flush()
+    assert not cache.close()
+    assert cache._ongoing._attachment.store is None, "the store is left open"
+    assert len(caplog.records) == 1

@@ -556,10 +556,9 @@ class Engine:
         for transfer in [at for at, copy in self._copies.items() if len(copy) > len(self.workers)]:
             pages, *offers = self._copies.pop(transfer)
             self.saved += pages if all(offers) else 0
-        self.scheduler.carry_on(answer)
+        self._failing |= self.scheduler.carry_on(answer)
         for name in loaded:
             self._ranks_left[name] = self._ranks_left.get(name, len(self.workers)) - 1
-        self._failing |= answer.failed
         for name in [name for name, left in self._ranks_left.items() if not left]:
             del self._ranks_left[name]
             request = self.arriving.pop(name)

@@ -7,11 +7,16 @@ from typing import Any
 
 import pytest
 
+from hicache.core.events import Event, LoadDone
 from hicache.core.types import Key
+from hicache.core.view import CoreView
 from hicache.storage.base import Status
 from hicache.storage.changes import after
 from hicache.vllm.groups import STATE, WINDOW, groups_of
+from invariants import production
+from invariants.production import Production, replay
 
+from ..invariants.test_production import BUGS, plant
 from .engine import Request, cache_config
 from .playing import KINDS, Playing, Setting, drawn
 
@@ -193,6 +198,42 @@ def test_after_an_update_nothing_is_loaded_or_saved(opened: Opened) -> None:
         for _ in range(2):
             playing.engine.pool.forget()
             assert hit(playing, PROMPT) == (0, 0)
+
+
+@pytest.mark.parametrize("bug", [*BUGS])
+def test_after_a_failed_check_vllm_goes_on_without_the_cache(
+    opened: Opened, bug: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each pass has what it reads, no block is lost, and loads under way are computed."""
+    monkeypatch.setattr(production, "SHARE", 1e9)
+    playing = opened(Setting(blocks=40, host_pages=20, check=("sampled", str(tmp_path))))
+    drawn(1, playing, 10)
+    assert not playing.notices
+    plant(monkeypatch, bug)
+    drawn(2, playing, 60)
+    assert playing.scheduler.driver.detached
+    [line] = playing.notices
+    assert line.startswith("hicache: a check has failed, the cache is not used any more: ")
+    [path] = tmp_path.iterdir()
+    assert f"\n{replay('file', path.read_text())[1]}\nstory:" in line
+    for _ in range(2):
+        playing.engine.pool.forget()
+        assert hit(playing, PROMPT) == (0, 0)
+    assert playing.scheduler.reset()
+
+
+def test_a_load_under_way_when_a_check_fails_is_computed(
+    opened: Opened, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(self: Production, event: Event, view: CoreView) -> None:
+        assert not isinstance(event, LoadDone)
+
+    playing = opened(Setting(check=("sampled", "")))
+    hit(playing, PROMPT)
+    playing.engine.pool.forget()
+    monkeypatch.setattr(Production, "on_event", fail)
+    assert hit(playing, PROMPT) == (0, 0)
+    assert (playing.engine.failed, len(playing.notices)) == (1, 1)
 
 
 @pytest.mark.parametrize("window", [5, 6])

@@ -13,6 +13,7 @@ from pathlib import Path
 from hicache.core.errors import CallerError
 from hicache.files import text_of
 from invariants.fuzz.sequence import MOST_BYTES, OURS, loads
+from invariants.production import BEGIN
 
 from .. import outside as entries
 from ..fuzzing import core, engines
@@ -176,6 +177,8 @@ def _replay(options: Options, path: str, command: str) -> int:
             expected = "expected a script of hicache fuzz, which begins with its engine"
             raise CallerError(f"{path}: {expected}, found another file")
         name = options.target or match[1]
+    elif text.startswith(BEGIN):
+        name = OURS
     else:
         name = options.target or loads(text, path).target
     if name == OURS:

@@ -10,7 +10,9 @@ from typing import Any
 
 from hicache import registry
 from hicache.core.errors import CallerError, unknown
-from invariants.base import HARNESS, NONDETERMINISM
+from invariants import production
+from invariants.base import CRASH, HARNESS, INVARIANT, NONDETERMINISM
+from invariants.differential import SPEC_KIND
 from invariants.fuzz import play as playing
 from invariants.fuzz import sequence as sequences
 from invariants.fuzz.hicache import play, probes
@@ -173,6 +175,11 @@ def _lost(seed: int, open_sequences: int, how_ended: str) -> str:
 
 def replay(path: str, text: str) -> tuple[Failure | None, dict[str, Any]]:
     """Plays one sequence exactly. Returns its failure and what its document has besides."""
+    if text.startswith(production.BEGIN):  # events of a cache that served
+        kind, message, at, events = production.replay(path, text)
+        code = INVARIANT if kind.startswith(SPEC_KIND) else CRASH
+        about = {"events": events, "counts": {}, "entries": events}
+        return Failure(code, kind, message, at, text), about
     sequence = sequences.loads(text, path)
     with limit(len(sequence.entries)):
         outcome = replay_told(sequence, OPERATIONS, name=path)

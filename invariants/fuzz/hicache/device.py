@@ -24,8 +24,7 @@ from invariants.fuzz.hicache.executors import FILES, DeviceSettings, settings_of
 from invariants.fuzz.hicache.player import Player, kind_of
 from invariants.fuzz.hicache.ranks import RankedPlayer
 from invariants.fuzz.hicache.stored import RealStore
-from invariants.fuzz.records import Job, Pending
-from invariants.fuzz.schedules import by_time
+from invariants.fuzz.schedules import Job, Pending, by_time
 from invariants.fuzz.sequence import FuzzSequence
 from sim.clock import Clock
 from sim.content import Words, prefix_tags

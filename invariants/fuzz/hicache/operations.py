@@ -16,7 +16,7 @@ from hicache.core.types import MOST_PRIORITY, Key, Tier
 from hicache.files import FLAG, Only, Value, fit
 from invariants.fuzz.draws import Draws
 from invariants.fuzz.hicache.player import EVERY, Player
-from invariants.fuzz.records import LEAST_MADE_UP, Job, Pending
+from invariants.fuzz.schedules import LEAST_MADE_UP, Job, Pending
 from invariants.fuzz.sequence import (
     MOST,
     MOST_TOKENS,

@@ -40,7 +40,7 @@ from invariants.fuzz.hicache.draw import ConfigSample, next_entry
 from invariants.fuzz.hicache.operations import is_too_large
 from invariants.fuzz.hicache.player import FAULTS, Player
 from invariants.fuzz.play import Failure, Played
-from invariants.fuzz.records import Job
+from invariants.fuzz.schedules import Job
 from invariants.fuzz.sequence import Entry, FuzzSequence, Operation, check
 from invariants.shadow.story import brief
 from sim.errors import HazardError, StuckError, WrongBytesError

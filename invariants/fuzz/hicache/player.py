@@ -26,8 +26,7 @@ from invariants.checker import Checker
 from invariants.fuzz.hicache.probes import Probes
 from invariants.fuzz.hicache.simulated_store import SimulatedStore
 from invariants.fuzz.player import PLAIN, Clients
-from invariants.fuzz.records import Job, Pending
-from invariants.fuzz.schedules import by_time
+from invariants.fuzz.schedules import Job, Pending, by_time
 from invariants.fuzz.sequence import Act
 from invariants.shadow.story import named_by
 

@@ -31,7 +31,7 @@ from invariants.checker import Checker
 from invariants.fuzz.hicache.player import LOST, Fault, Player, kind_of
 from invariants.fuzz.hicache.simulated_store import SimulatedStore
 from invariants.fuzz.player import PLAIN
-from invariants.fuzz.records import Pending
+from invariants.fuzz.schedules import Pending
 from invariants.fuzz.sequence import FuzzSequence
 from invariants.shadow.story import named_by
 

@@ -33,7 +33,7 @@ from invariants.fuzz import sequence, target
 from invariants.fuzz.draws import Draws
 from invariants.fuzz.operations import OF_A_CACHE, Arguments
 from invariants.fuzz.player import Player
-from invariants.fuzz.records import Job
+from invariants.fuzz.schedules import Job
 from invariants.fuzz.script import Recorder, raw
 from invariants.fuzz.target import Backup, Can, Config, Hit, Load, Target, Transfer, Unfit, need
 from invariants.fuzz.targets import _sglang_state as state

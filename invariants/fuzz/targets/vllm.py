@@ -34,7 +34,7 @@ from hicache.core.errors import CallerError
 from invariants.fuzz.draws import Draws
 from invariants.fuzz.operations import OF_A_SERVER, WORDS, Arguments
 from invariants.fuzz.player import Player
-from invariants.fuzz.records import Job
+from invariants.fuzz.schedules import Job
 from invariants.fuzz.script import Recorder, raw
 from invariants.fuzz.sequence import Operation, pack
 from invariants.fuzz.target import Can, Config, PoolState, Target, Transfer, Unfit, need
