@@ -23,7 +23,7 @@ help:
 	@echo "make lint        ruff and mypy"
 	@echo "make invariants  a replay with every invariant checked after every operation"
 	@echo "make test        the test suite"
-	@echo "make fuzz        20 s of drawn sequences on every core"
+	@echo "make fuzz        a minute of drawn sequences, shared by two cores"
 	@echo "make gpu-check   everything that needs a GPU, one report (docs/devices.md)"
 	@echo "make engines     install vLLM for CPUs (3.4 GB), and test the connector and predicted hits with it (docs/vllm.md)"
 	@echo "make bench       what replays and checks cost (docs/figures.md)"
@@ -58,7 +58,7 @@ test: $(VENV)/.full
 	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal --durations 10
 
 fuzz: $(VENV)/.base
-	$(BIN)/hicache fuzz --seconds 20
+	$(BIN)/hicache fuzz --seconds 30
 
 gpu-check: $(VENV)/.full
 	$(BIN)/python -m pytest -m gpu -rA --junitxml=gpu-check.xml -o junit_logging=system-out

@@ -130,10 +130,10 @@ class Pool:
         else:
             self._uncount_mixed(pages, states)
         if self._open_loans and np.count_nonzero(self.loans[pages]):
-            lent = self.loans[pages] > 0
-            self.state[pages[lent]] = _RETIRING
-            self.counts[_RETIRING] += int(lent.sum())
-            pages = pages[~lent]
+            on_loan = self.loans[pages] > 0
+            self.state[pages[on_loan]] = _RETIRING
+            self.counts[_RETIRING] += int(on_loan.sum())
+            pages = pages[~on_loan]
         self._push(pages)
 
     def _uncount_mixed(self, pages: Pages, states: bytes) -> None:

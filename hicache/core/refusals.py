@@ -238,10 +238,10 @@ def _last_users(state: State, component: int) -> dict[int, TransferId]:
     pages = state.pools[DEVICE][component].state
     last: dict[int, TransferId] = {}
     for transfer in state.transfers.values():
-        lent = transfer.on_loan[component : component + 1]
+        on_loan = transfer.on_loan[component : component + 1]
         if transfer.kind is BACKUP:
-            lent = [item.source for item in transfer.segments if item.component == component]
-        for part in lent:
+            on_loan = [item.source for item in transfer.segments if item.component == component]
+        for part in on_loan:
             retiring = part[pages[part] == PageState.RETIRING]
             last.update(dict.fromkeys(retiring.tolist(), transfer.id))
     return last

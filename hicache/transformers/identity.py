@@ -119,7 +119,7 @@ class Identity:
     def _look(self) -> tuple[bytes, list[torch.Tensor], tuple[Any, ...]]:
         model, tensors = self._model, dict[str, torch.Tensor]()
         modules = list(model.named_modules(remove_duplicate=False))
-        pictures = [
+        fingerprints = [
             _module(module, model.config, f"model.{name}".rstrip("."), tensors)
             for name, module in modules
         ]
@@ -130,7 +130,7 @@ class Identity:
         attention = model.config._attn_implementation
         used = _function(ALL_ATTENTION_FUNCTIONS.get(attention))
         config = _value(model.config, "config", tensors)
-        setup = (_of_torch(), pictures, config, attention, used, passes, self._code[kinds])
+        setup = (_of_torch(), fingerprints, config, attention, used, passes, self._code[kinds])
         versions = [_version(name, tensor) for name, tensor in tensors.items()]
         digest = xxhash.xxh3_128_digest(repr(setup).encode())
         return digest, list(tensors.values()), (*versions, _sampled(tensors.values()))

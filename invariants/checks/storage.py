@@ -201,11 +201,11 @@ class NeverDevice(Check):
             transfer = view.transfers[number]
             entries = () if transfer.receipt is None else transfer.receipt.locked
             locks = sum(tier == Tier.DEVICE for entry in entries for _, tier in entry)
-            lent = sum(map(len, transfer.on_loan))
-            if locks or lent or transfer.evicts or any(transfer.frees) or any(transfer.gives_up):
+            on_loan = sum(map(len, transfer.on_loan))
+            if locks or on_loan or transfer.evicts or any(transfer.frees) or any(transfer.gives_up):
                 self.fail(
-                    f"transfer {number}: expected nothing on device, found {locks} locks, {lent} "
-                    f"pages on loan, and that an eviction waits: {transfer.evicts}",
+                    f"transfer {number}: expected nothing on device, found {locks} locks, "
+                    f"{on_loan} pages on loan, and that an eviction waits: {transfer.evicts}",
                     story.transfer(number),
                 )
 

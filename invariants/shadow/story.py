@@ -131,8 +131,8 @@ def _has_page(item: Any, value: About, backbone: str) -> bool:
 def _slots(state: Any, item: About) -> tuple[int, ...]:
     if state.component != item.component:
         return ()
-    marks = (page for _, page in state.checkpoints)
-    return (state.source, state.working, *state.checkpoint_slots, *marks)
+    checkpoints = (page for _, page in state.checkpoints)
+    return (state.source, state.working, *state.checkpoint_slots, *checkpoints)
 
 
 def brief(item: Any) -> str:

@@ -181,8 +181,8 @@ def uses_of(
         else:
             state = next(states)
             reads = np.array([state.source], dtype=np.int64)
-            marks = [page for _, page in state.checkpoints]
-            writes = np.array([state.working, *marks], dtype=np.int64)
+            checkpoints = [page for _, page in state.checkpoints]
+            writes = np.array([state.working, *checkpoints], dtype=np.int64)
             busy = np.array([state.source, state.working, *state.checkpoint_slots], dtype=np.int64)
         if kind.at:
             reads, writes, busy = (pages[pages >= 0] for pages in (reads, writes, busy))

@@ -107,7 +107,7 @@ def _evict(cache: Cache, node: Node, tier: Tier, kind: int, wanted: int) -> None
     full = kind == FULL or _is_free_leaf(cache, node, tier)
     lacking = _to_host_first(cache, node, kind, full) if tier == DEVICE else []
     full = full and (kind == FULL or kind in lacking or not lacking)
-    whole = node
+    branch = node
     first = lacking if full else [kind] if kind in lacking else []
     if full and cache.kinds[kind].per_page:
         keep = max(0, len(node.rows) - wanted)
@@ -125,8 +125,8 @@ def _evict(cache: Cache, node: Node, tier: Tier, kind: int, wanted: int) -> None
         free_kind(cache, node, tier, kind)
     else:
         delete(cache, node)
-    if whole not in cache.nodes:
-        hopeful.update(cache.down_to(whole))
+    if branch not in cache.nodes:
+        hopeful.update(cache.down_to(branch))
     delete_useless(cache, hopeful)
 
 

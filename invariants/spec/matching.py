@@ -104,7 +104,7 @@ def divide(cache: Cache, node: Node, at: int) -> None:
     stays what and whose it was; a state stays with the lower half, whose end it belongs to."""
     assert node.parent is not None
     siblings = node.parent.children
-    upper = _half(cache, node, node.parent, slice(at))
+    upper = _part(cache, node, node.parent, slice(at))
     upper.children, siblings[siblings.index(node)] = [node], upper
     node.parent, node.rows = upper, node.rows[at:]
     if node in cache.to_store:
@@ -115,7 +115,7 @@ def tail(cache: Cache, node: Node, at: int, shorten: bool) -> Node:
     """What is behind the first `at` pages of a node, as a node. shorten: the upper half stays the
     node that it was."""
     if at and shorten:
-        lower = _half(cache, node, node, slice(at, None))
+        lower = _part(cache, node, node, slice(at, None))
         node.children, node.rows, node.end = [lower], node.rows[:at], node.start + at
         lower.end = node.end + len(lower.rows)
         return lower
@@ -124,7 +124,7 @@ def tail(cache: Cache, node: Node, at: int, shorten: bool) -> Node:
     return node
 
 
-def _half(cache: Cache, node: Node, above: Node, rows: slice) -> Node:
+def _part(cache: Cache, node: Node, above: Node, rows: slice) -> Node:
     """A new node that takes over these pages of a node, and was used as it was."""
     assert node.rows[rows] not in ([], node.rows)
     upper = cache.new_node(above, node.namespace, node.rows[rows])

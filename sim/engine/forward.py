@@ -38,7 +38,7 @@ from ..engine_profiles import PROFILE, EngineProfile
 from ..times.base import Chunks, TimeModel, stages_ns
 from .sequence import Sequence
 
-_HALVES = 2
+_BUFFERS = 2
 
 
 class PageUse(NamedTuple):
@@ -115,8 +115,8 @@ class Accesses:
             uses.append(_state(slots.component, "w", slots.working, end))
             interval = slots.interval
             newest = end // interval
-            for turn in range(max(since // interval, newest - _HALVES) + 1, newest + 1):
-                page = slots.checkpoint_slots[turn % _HALVES]
+            for turn in range(max(since // interval, newest - _BUFFERS) + 1, newest + 1):
+                page = slots.checkpoint_slots[turn % _BUFFERS]
                 if page >= 0:
                     uses.append(_state(slots.component, "w", page, turn * interval))
         return uses

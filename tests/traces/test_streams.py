@@ -132,7 +132,7 @@ def test_the_version(capsys: Capsys) -> None:
     assert version("hicache") == VERSION
 
 
-FEW, MANY = 4_000, 34_000
+FEW, MANY = 4_000, 20_000
 CHILD = """
 import resource, sys
 from traces.cli import main

@@ -20,7 +20,7 @@ from ..terminal.tables import console, pairs, print_written, table
 from .search import PASSES, Decision
 
 _SHOWN = 10  # rows of the table on a terminal
-_MARKS = {"today": "=", "runner_up": "+", "answer": "*"}
+_SYMBOLS = {"today": "=", "runner_up": "+", "answer": "*"}
 
 
 def show(decision: Decision, command: str, out: TextIO, html: str | None, json: str | None) -> None:
@@ -29,7 +29,7 @@ def show(decision: Decision, command: str, out: TextIO, html: str | None, json: 
     rows, answer = decision.document["candidates"], decision.document["answer"]
     bought = [decision.document[name] for name in ("answer", "runner_up", "today")]
     documents = [decision.answers.get(rows.index(item)) for item in bought if item]
-    headline, first, rest = sentence(decision), [*_sure(decision)], [*_facts(decision)]
+    headline, first, rest = sentence(decision), [*_sensitivity(decision)], [*_facts(decision)]
     full = report(
         f"What to buy for {os.path.basename(trace.path)}",
         command,
@@ -75,12 +75,12 @@ def sentence(result: Decision) -> str:
     if answer is None:
         part = percent(must)
         return f"Nothing that was offered keeps {limits} for {part} of the requests at {load}."
-    kept, sure = answer["attained_rate"], decision["confidence"]
+    kept, confidence = answer["attained_rate"], decision["confidence"]
     keeps = f"{percent(kept, 1)} of the requests keep {limits} at {load}"
     # within the errors to expect the answer does not serve any more
-    most = round(1 + sure["pass_error"], 2)
-    near = [item for item in sure["flips"] if item["what"] == PASSES and (item["at"] or 9) <= most]
-    if not near and kept - (sure["attained_error"] or 0) >= must:
+    most = round(1 + confidence["pass_error"], 2)
+    near = [x for x in confidence["flips"] if x["what"] == PASSES and (x["at"] or 9) <= most]
+    if not near and kept - (confidence["attained_error"] or 0) >= must:
         return f"Buy {_offer(decision, answer)}: {keeps}."
     other = next((item["to"]["label"] for item in near if item["to"]), "something stronger")
     return f"Undecided between {_offer(decision, answer)} and {other}: {keeps} with the first."
@@ -103,18 +103,18 @@ def _unit(decision: Document) -> str:
 # -- rows
 
 
-def _sure(result: Decision) -> Iterator[tuple[str, str]]:
+def _sensitivity(result: Decision) -> Iterator[tuple[str, str]]:
     """The error to expect, and what flips the answer."""
-    decision, sure = result.document, result.document["confidence"]
-    if not sure["flips"]:
+    decision, confidence = result.document, result.document["confidence"]
+    if not confidence["flips"]:
         return
     answer = result.answers[decision["candidates"].index(decision["answer"])]
     lines = together([answer.get("expected_error")])
     message = [line.removeprefix("Expected error: ") for line in lines]
-    if sure["attained_error"] is not None:
-        message.append(f"by chance {100 * sure['attained_error']:.1f} points of the requests")
+    if confidence["attained_error"] is not None:
+        message.append(f"by chance {100 * confidence['attained_error']:.1f} points of the requests")
     yield "expected error", "; ".join(message) or "not known"
-    yield "flips", "; ".join(map(_crossover, sure["flips"]))
+    yield "flips", "; ".join(map(_crossover, confidence["flips"]))
 
 
 def _crossover(document: Document) -> str:
@@ -164,7 +164,7 @@ def _table(decision: Document) -> Table:
     known = [row for row in decision["candidates"] if row["served"] is not None]
     costs = {id(row): row["cost_per_hour"] for row in known}
     known.sort(key=lambda row: (not row["served"], costs[id(row)] * (1 if row["served"] else -1)))
-    marks = {id(decision[name]): mark for name, mark in _MARKS.items()}
+    symbols = {id(decision[name]): symbol for name, symbol in _SYMBOLS.items()}
     result = table(
         f"{min(len(known), _SHOWN)} of {len(known)} machines replayed: * answer, + next, = today's",
         *("accelerator", "tp", "repl", "host", "in all", "cost/h", "p50 s", "p90 s", "kept %"),
@@ -173,7 +173,7 @@ def _table(decision: Document) -> Table:
         kept, sizes = row["attained_rate"], (row["host_bytes"], row["host_bytes_total"])
         times = (row["ttft_p50_s"], row["ttft_p90_s"])
         result.add_row(
-            f"{row['hardware']} {marks.get(id(row), '')}".strip(),
+            f"{row['hardware']} {symbols.get(id(row), '')}".strip(),
             *(f"{row['tp']}", f"{row['replicas']}"),
             *(gigabytes(size) if size else "none" for size in sizes),
             f"{row['cost_per_hour']:,.2f}",

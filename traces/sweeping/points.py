@@ -51,7 +51,7 @@ Document = dict[str, Any]
 MOST_POINTS = 10_000
 KIND, POINT = "sweep", "point"  # of a header, and of a point
 _SHORT = 16  # hexadecimal digits of a key and of a version
-_DECIDING = (
+_DECIDES = (
     *("hicache", "invariants", "sim", "traces.error_bars", "traces.formats", "traces.generators"),
     *("traces.replaying", "traces.reporting", "traces.results"),
 )
@@ -67,7 +67,7 @@ _RARE = (100_000, 50, 100)  # allocations, and collections of younger objects, b
 def decisions() -> str:
     """A hash of the code and tables that a result depends on. Equal copies have the same."""
     digest = hashlib.sha256()
-    for package in _DECIDING:
+    for package in _DECIDES:
         [root] = import_module(package).__path__
         files = (path for path in Path(root).rglob("*") if path.suffix in (".py", ".json"))
         for path in sorted(files):

@@ -410,7 +410,7 @@ FORBIDDEN = (
 def forbidden(player: Player) -> Iterator[tuple[str, Event]]:
     """The events that must be refused now, with their kinds."""
     for job in (Job(NOBODY, [], "", 0, "gone"), *player.jobs.values()):
-        gone, waiting, passing = job.stage == "gone", job.stage == "waiting", bool(job.transfers)
+        gone, waiting, in_flight = job.stage == "gone", job.stage == "waiting", bool(job.transfers)
         size, full = len(job.tokens), not job.may_go_on(player.config.passes)
         most, key = max(0, size - 1) // player.config.page_size, player.key(job, size)
         yield "arrive", events.Arrived(job.id, key, size, 0)
@@ -439,12 +439,12 @@ def forbidden(player: Player) -> Iterator[tuple[str, Event]]:
         else:
             yield "admit", events.AdmitWanted(job.id, 1)
             yield "limit", events.PrefetchLimitReached(job.id)
-        if gone or passing:
+        if gone or in_flight:
             yield "grow", events.PagesWanted(job.id, size + 1)
             yield "retract", events.Retracted(job.id, key, size, most, 0)
-        if gone or (passing and full):
+        if gone or (in_flight and full):
             yield "prefill", events.ContinueWanted(job.id, 1)
-        if gone or passing or waiting:
+        if gone or in_flight or waiting:
             yield "finish", events.Finished(job.id, player.key(job, 0), 0)
     yield "evict", events.EvictWanted(Tier.DEVICE, "nothing", 1)
     yield "evict", events.EvictWanted(Tier.HOST, player.config.components[0], -1)

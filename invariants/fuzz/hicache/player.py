@@ -153,7 +153,7 @@ class Player(Clients):
     def finish(self) -> None:
         """Ends an operation: passes that follow another are answered, too early, and the core must
         refuse that."""
-        for pending in self._following():
+        for pending in self._next_pending():
             self.refused(events.PrefillDone(pending.number))
 
     def take_due(self) -> int:
@@ -171,10 +171,10 @@ class Player(Clients):
 
     def answerable(self) -> list[Pending]:
         """The pending replies, without those of passes that end after one of these."""
-        later = self._following()
+        later = self._next_pending()
         return [pending for pending in self.pending if pending not in later]
 
-    def _following(self) -> list[Pending]:
+    def _next_pending(self) -> list[Pending]:
         there = {pending.number for pending in self.pending} if self.follows else ()
         return [pending for pending in self.pending if self.follows.get(pending.number) in there]
 

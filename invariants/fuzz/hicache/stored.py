@@ -341,13 +341,13 @@ class RealStore(SimulatedStore):
             if not self._workers.changed.wait_for(lambda: done(queues), PATIENCE_S):
                 raise StuckError("the threads of storage do not end their actions")
 
-    def _new_round(self, actions: Any, sure: bool, before: Any) -> tuple[set[str], int]:
+    def _new_round(self, actions: Any, undisturbed: bool, before: Any) -> tuple[set[str], int]:
         """Begins actions. sure: nothing else happens, and nothing is given up. Returns what is
         there, and how much was evicted so far."""
         self._below.clear()
         self._top.done = {name: set[str]() for name in _CALLS}
         there, gone = self._there(), self._gone()
-        self.unsure, self._alone, self._sure = set(), len(actions) == 1, sure
+        self.unsure, self._alone, self._undisturbed = set(), len(actions) == 1, undisturbed
         known = all(isinstance(action, Fetch | Lookup) for action in actions)
         known = known and not self._medium.crowded and not self.wrong
         self._reads: Any = there if known else None
@@ -361,9 +361,9 @@ class RealStore(SimulatedStore):
         """Carries out actions at once, in turns that are drawn."""
         deletes = any(isinstance(action, Delete) for action in actions)
         turns = [0.001] if deletes else [0.0, 0.0, 0.0, 0.001]  # others could begin beside it
-        sure = not self.wrong and not self._medium.crowded
+        undisturbed = not self.wrong and not self._medium.crowded
         before = lambda: time.sleep(self._turns.choice(turns))  # noqa: E731
-        there, gone = self._new_round(actions, sure, before)
+        there, gone = self._new_round(actions, undisturbed, before)
         self._until()
         answered = self._answered(actions)
         need(len(answered) == len(actions), len(answered), "answers to", actions)
@@ -386,14 +386,14 @@ class RealStore(SimulatedStore):
                 right = bool(counted) is not self.wrong
             elif isinstance(action, Lookup) and self._reads is not None:
                 prefix = offered(reply) if self._every else counted
-                right = prefix == self._restorable(action) or not (self._sure or prefix)
+                right = prefix == self._restorable(action) or not (self._undisturbed or prefix)
             elif isinstance(action, Fetch | Store):
                 stores = isinstance(action, Store)
                 most = self._due(action, self._top.done["write" if stores else "read"])
                 right = counted == most or (counted < most and not self._alone)
                 if not stores and counted:
                     self._compare(action, counted)
-                if self._sure and self._reads is not None:
+                if self._undisturbed and self._reads is not None:
                     right = right and counted == self._due(action, self._reads)
             need(right, reply, "to", action)
         return ended

@@ -118,7 +118,7 @@ class Folder(Storage):
             return
         host.promise[slots] = host.content[slots]
         host.changes += 1
-        self.lent(host, slots, "read of the store")
+        self.on_loan(host, slots, "read of the store")
         right = page is not None and not hurt and (host.content[slots] == page).all()
         text = f"{name}: a page is read that was not stored, or whose bytes are not those stored"
         need(right, "BYTES", text, f"store bytes {name}")

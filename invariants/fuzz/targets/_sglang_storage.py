@@ -211,7 +211,7 @@ class Storage:
         hits = [key in keys[:reach] and (name, key) in self.pages for key, _ in rows]
         for (key, slots), hit in zip(rows, hits, strict=True):
             if hit:
-                self.judge(self.lent, host, slots, "read of the store")
+                self.judge(self.on_loan, host, slots, "read of the store")
                 host.content[slots] = host.promise[slots] = self.pages[name, key]
                 host.changes += 1
         return hits or [False] * len(keys or ())
@@ -233,11 +233,11 @@ class Storage:
     def stored(self, name: Any, key: str, host: Any, slots: Any) -> None:
         """A page of the host is written to the store."""
         self.pages[name, key] = content = host.content[slots].copy()
-        self.lent(host, slots, "write to the store")
+        self.on_loan(host, slots, "write to the store")
         text = f"{name}: a page is stored whose contents no backup has brought yet"
         need((content >= 0).all(), "READ-AFTER-ARRIVE", text, f"store {name}")
 
-    def lent(self, host: Any, slots: Any, what: str) -> None:
+    def on_loan(self, host: Any, slots: Any, what: str) -> None:
         lease = self.leases.get((self.working, host.name), np.full_like(host.stamp, -1))
         host.judge_lent(lease, slots, what, f"storage {host.name}")
 
