@@ -22,26 +22,9 @@ class NodeRecord:
     """The shadow state's record of one node."""
 
     __slots__ = (
-        "candidate",
-        "digests",
-        "end_page",
-        "id",
-        "key",
-        "kids",
-        "kids_on",
-        "label",
-        "last_pages",
-        "live_distance",
-        "locked",
-        "moved",
-        "namespace",
-        "node",
-        "pages",
-        "parent",
-        "span",
-        "tags",
-        "there",
-        "use",
+        *("candidate", "digests", "end_page", "id", "key", "kids", "kids_on", "label"),
+        *("last_pages", "live_distance", "locked", "moved", "namespace", "node", "pages", "parent"),
+        *("span", "tags", "there", "use"),
     )
 
     def __init__(self, node_id: int, width: int) -> None:

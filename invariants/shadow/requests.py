@@ -28,27 +28,9 @@ class RequestRecord:
     """One request, waiting or admitted. tags: tags of the prompt's pages."""
 
     __slots__ = (
-        "admitted",
-        "boundary",
-        "computed_tokens",
-        "handed",
-        "id",
-        "key",
-        "known",
-        "length",
-        "load",
-        "locked_pages",
-        "low",
-        "match_pages",
-        "own",
-        "passes",
-        "refilled_at_tokens",
-        "rehold",
-        "shared_pages",
-        "states",
-        "tables",
-        "tags",
-        "working",
+        *("admitted", "boundary", "computed_tokens", "handed", "id", "key", "known", "length"),
+        *("load", "locked_pages", "low", "match_pages", "own", "passes", "refilled_at_tokens"),
+        *("rehold", "shared_pages", "states", "tables", "tags", "working"),
     )
 
     def __init__(

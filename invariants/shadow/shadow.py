@@ -12,6 +12,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, get_args
 
+import numpy as np
+
 from hicache.core import actions, events
 from hicache.core.types import Key, RequestId, Tier
 from hicache.core.view import CoreView
@@ -22,7 +24,7 @@ from .pages import PageShadow
 from .pins import PinShadow, follow, lock
 from .requests import RequestRecord, RequestShadow, commit, note_checkpoint_slots
 from .storage import StorageShadow
-from .tags import NO_TAGS, Tags, seed_of, tags_of
+from .tags import NO_TAGS, Tags, run_tags, seed_of, tags_of
 from .transfers import (
     ACTION_OF,
     Move,
@@ -325,9 +327,18 @@ class Shadow:
     def _commit(self, request: RequestId, key: Key, length: int) -> None:
         req = self.requests.by_id.get(request)
         if req is not None:
-            self.left = tags_of(key)
+            self.left = longer(req, key)
             self.nodes.at_hand.append(run_of(key, self.left))
             commit(req, self.left, length, self.pages, self.kinds, self.page_size)
+
+
+def longer(req: RequestRecord, key: Key) -> Tags:
+    """The tags of a key that goes on where the request's prompt ends, if it does."""
+    above, rows = req.key, req.key.raw
+    if not rows or above.namespace != key.namespace or not key.raw.startswith(rows):
+        return tags_of(key)
+    rest = key.raw[len(rows) :]
+    return np.concatenate([req.tags, run_tags(rest, key.stride, above.pages, req.tags[-1])])
 
 
 def run_of(key: Key, tags: Tags) -> Run:
