@@ -157,5 +157,4 @@ def test_the_page_says_what_the_command_of_the_readme_measured() -> None:
 def test_a_replay_on_the_machine_of_the_answer_gives_its_figures_again(tmp_path: Path) -> None:
     if not headline.TRACE.exists():
         pytest.skip(f"needs the conversation trace at ../shared/traces/{headline.TRACE.name}")
-    again = headline.first_thousand(BOUGHT["answer"], tmp_path)
-    assert again == BOUGHT["first_1000"]
+    assert headline.first_thousand(BOUGHT["answer"], tmp_path) == BOUGHT["first_1000"]

@@ -13,7 +13,7 @@ import pytest
 from msgspec.structs import replace
 
 from sim.engine.sequence import RequestResult
-from traces import expected
+from traces import error_bars
 from traces.cli import parse
 from traces.error_bars import ALL, Group, Validated, expected_error, row, together
 from traces.replaying import playing
@@ -221,14 +221,15 @@ def test_what_was_never_judged_is_not_validated(other: dict[str, Any], missing: 
 
 
 def test_a_report_has_the_errors_of_the_table_of_its_pair(tmp_path: Path) -> None:
-    known, new = map(expected.shipped, (expected.KNOWN, expected.NEW))
+    known, new = map(error_bars.shipped, (error_bars.KNOWN, error_bars.NEW))
     assert all(item.errors for item in [*known, *new])
     assert len({(item.engine, item.hardware, name) for item in known for name in item.models}) > 20
     for model, published in (("llama-3.1-8b", True), ("tiny", False)):
-        words = ["--model", model, "--hardware", "h100", "--limit", "20", "--check", "off"]
-        result = replayed(tmp_path, *words)
+        result = replayed(
+            tmp_path, *f"--model {model} --hardware h100 --limit 20 --check off".split()
+        )
         value, error = result["config"], result["expected_error"]
-        load = expected.load(result["load"]["running_mean"])
+        load = error_bars.load(result["load"]["running_mean"])
         queueing = result["load"]["queueing_share"]
         run = Validated(value["times"], "h100", "vllm", model, 1, "bf16", load, queueing)
         assert error == json.loads(json.dumps(document(expected_error(run, known, new))))
