@@ -225,9 +225,8 @@ def test_a_report_has_the_errors_of_the_table_of_its_pair(tmp_path: Path) -> Non
     assert all(item.errors for item in [*known, *new])
     assert len({(item.engine, item.hardware, name) for item in known for name in item.models}) > 20
     for model, published in (("llama-3.1-8b", True), ("tiny", False)):
-        result = replayed(
-            tmp_path, *f"--model {model} --hardware h100 --limit 20 --check off".split()
-        )
+        words = f"--model {model} --hardware h100 --limit 20 --check off"
+        result = replayed(tmp_path, *words.split())
         value, error = result["config"], result["expected_error"]
         load = error_bars.load(result["load"]["running_mean"])
         queueing = result["load"]["queueing_share"]
