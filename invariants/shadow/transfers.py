@@ -70,18 +70,8 @@ class TransferRecord:
     """One open action. generations: of sources and targets at its issue."""
 
     __slots__ = (
-        "action",
-        "generations",
-        "id",
-        "landed",
-        "locked",
-        "locks",
-        "moves",
-        "nodes",
-        "path",
-        "prompt",
-        "request",
-        "uses",
+        *("action", "generations", "id", "landed", "locked", "locks", "moves", "nodes", "path"),
+        *("prompt", "request", "uses"),
     )
 
     def __init__(self, action: Action, request: RequestId) -> None:

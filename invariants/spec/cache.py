@@ -8,6 +8,7 @@ could need is worked out from the records below each time a rule asks.
 """
 
 from collections.abc import Collection, Iterable
+from typing import Any
 
 from hicache.core.actions import KvRemoved, KvStored, Outcome
 from hicache.core.config import Config
@@ -96,7 +97,7 @@ class Cache:
     def in_use(self, tier: int, kind: int, ended: Transfers = ()) -> set[int]:
         """Pages that a request has to itself, and those that a transfer reads or writes. ended: see
         `available`."""
-        numbers: set[int] = set()
+        numbers: set[Any] = set()
         for transfer in self.transfers.values():
             here, over = transfer.to == tier, transfer in ended
             if tier == DEVICE and not over:
@@ -105,14 +106,14 @@ class Cache:
                 numbers.update(item.target if here else item.source for item in transfer.of(kind))
         for request in self.running if tier == DEVICE else ():
             numbers.update(self.own(request, kind))
+        numbers.discard(None)
         for other in self.storage.values() if tier == HOST else ():
             numbers.update(part.page for part in other.parts if part.kind == kind)
         return numbers
 
-    def own(self, request: Request, kind: int) -> list[int]:
-        """Device pages of a running request that no node has."""
-        first = request.shared if self.kinds[kind].per_page else 0
-        return [page for page in request.tables[kind][first:] if page is not None]
+    def own(self, request: Request, kind: int) -> list[int | None]:
+        """Device pages of a running request that no node has, None where it has none."""
+        return request.tables[kind][request.shared if self.kinds[kind].per_page else 0 :]
 
     def used(self, tier: int, kind: int) -> set[int]:
         """Pages that are not free."""

@@ -73,9 +73,9 @@ def _may_go(cache: Cache, tier: Tier, kind: int) -> list[Node]:
 
 def _order(cache: Cache, node: Node, tier: Tier, kind: int) -> tuple[object, ...]:
     needed = not cache.is_unreachable(node, kind)
-    full = range(len(cache.kinds)) if kind == FULL else [kind]
-    twice = not any(node.has(HOST, number) and not node.has(DEVICE, number) for number in full)
-    return needed, tier == HOST and twice, cache.rank(node, kind), -node.end, node.made
+    goes = range(len(cache.kinds)) if kind == FULL else [kind]
+    twice = tier == HOST and all(node.has(DEVICE, at) for at in goes if node.has(HOST, at))
+    return needed, twice, cache.rank(node, kind), -node.end, node.made
 
 
 def _is_too_early(cache: Cache, node: Node, tier: Tier, kind: int) -> bool:

@@ -137,7 +137,8 @@ def begin_pass(cache: Cache, request: Request, end: int) -> None:
     transfer.end_token, transfer.checkpoints = end, stored
     for kind in range(len(cache.kinds)):
         loaded = {move.target for move in load.of(kind)} if load is not None else set()
-        transfer.on_loan[kind] = loaded.union(cache.own(request, kind))
+        loaded.update(page for page in cache.own(request, kind) if page is not None)
+        transfer.on_loan[kind] = loaded
     tables, slots = tables_of(cache, request), slots_of(cache, request, transfer)
     after, last = (load.number,) if load is not None else (), end == request.length
     numbers = transfer.number, request.number

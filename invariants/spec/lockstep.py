@@ -11,6 +11,7 @@ Outcomes must be equal and in the same order, with these liberties:
 Knows outcomes only: it reads nothing from the core.
 """
 
+from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from typing import Any, get_args
 
@@ -76,7 +77,8 @@ class Lockstep:
     def __init__(self, config: Config, policies: Policies, view: Any = None) -> None:
         self.cache, self.policies, self.config = Cache(config, policies), policies, config
         self._transfers: dict[int, int] = {}  # of the core: that of the specification
-        self._pages: dict[Place, int] = {}  # of the core: that of the specification
+        # By tier and component, page of the core: that of the specification.
+        self._pages: dict[tuple[int, str], dict[int, int]] = defaultdict(dict)
         self._paired: dict[int, int] = {}  # page of the specification: number in the core
         self._used: dict[tuple[int, str], set[int]] = {}  # in the current comparison
         self._per_page = [kind.name for kind in self.cache.kinds if kind.per_page]
@@ -85,16 +87,17 @@ class Lockstep:
 
     def _shown_by(self, view: Any) -> Cache:
         """The state that a core shows. Pages that no outcome has named yet get new names."""
-        names, pages = self.config.components, self._pages
+        names = self.config.components
 
-        def page_of(tier: int, kind: int, number: int) -> int:
-            page = pages.get((tier, names[kind], number))
-            if page is None:
-                (page,) = self.cache.new_pages(1)
-                pages[tier, names[kind], number], self._paired[page] = page, number
-            return page
+        def named(tier: int, kind: int, numbers: list[int]) -> list[int]:
+            known = self._pages[tier, names[kind]]
+            if fresh := [number for number in numbers if number not in known]:
+                pages = self.cache.new_pages(len(fresh))
+                known.update(zip(fresh, pages, strict=True))
+                self._paired.update(zip(pages, fresh, strict=True))
+            return [known[number] for number in numbers]
 
-        cache = Reading(view, self.policies, page_of, self._transfers).cache
+        cache = Reading(view, self.policies, named, self._transfers).cache
         cache.last_page = self.cache.last_page
         return cache
 
@@ -180,12 +183,13 @@ class Lockstep:
             if pieces != other:
                 raise Differs(f"{name}: expected {pieces}, found {other}", at, expected, actual)
         places, others = self._places(expected), self._places(actual)
-        if [page for *_, page in places] == [self._pages.get(place, -1) for place in others]:
+        names = [self._pages[tier, name].get(number, -1) for tier, name, number in others]
+        if [page for *_, page in places] == names:
             return
         if [place[:2] for place in places] != [place[:2] for place in others]:
             raise Differs("expected pages of other tables or copies", at, expected, actual)
         for (_, _, page), place in zip(places, others, strict=True):
-            if self._pages.get(place, -1) != page:
+            if self._pages[place[:2]].get(place[2], -1) != page:
                 self._pair(at, page, place, expected, actual)
 
     def _renamed(self, after: Any) -> Any:
@@ -198,10 +202,10 @@ class Lockstep:
     ) -> None:
         """From now on these two pages are the same. Neither may still be another one."""
         tier, component, number = place
-        before = self._pages.get(place)
+        before = self._pages[tier, component].get(number)
         other = before is not None and before in self._in_use(tier, component)
         if page >= 0 and number >= 0 and not other and page not in self._paired:
-            self._pages[place], self._paired[page] = page, number
+            self._pages[tier, component][number], self._paired[page] = page, number
             return
         here = f"{Tier(tier).name.lower()} page {number} of {component}"
         if page < 0:
@@ -226,7 +230,7 @@ class Lockstep:
     ) -> None:
         tier, name = int(result.tier), result.component
         for number in result.pages.tolist():
-            page = self._pages.get((tier, name, number), -1)
+            page = self._pages[tier, name].get(number, -1)
             expected = evicted.pop((tier, name, page), None)
             if expected is None:
                 raise Differs(f"page {number} was not to be evicted", at, None, result)

@@ -5,7 +5,7 @@ It reads records (nodes, requests, transfers, receipts) and works out everything
 """
 
 from collections.abc import Callable, Iterable
-from itertools import chain, product
+from itertools import chain
 from typing import Any
 
 from hicache.core.types import Tier
@@ -26,17 +26,17 @@ _NAMED = {"parent", "request", "load", "prefetch", "running", "to_store", "hold"
 
 
 class Reading:
-    """Reads one view. page: what the specification calls a page of a tier and kind. transfers: what
+    """Reads one view. named: what the specification calls pages of a tier and kind. transfers: what
     it calls transfers; the others keep their number."""
 
     def __init__(
         self,
         view: Any,
         policies: Policies,
-        page: Callable[[int, int, int], int],
+        named: Callable[[int, int, list[int]], list[int]],
         transfers: dict[int, int],
     ) -> None:
-        self.page = page
+        self.named = named
         self.cache = cache = Cache(view.config, policies)
         cache.tick, cache.attached, cache.periods = view.tick, view.attached, [*view.periods]
         self.nodes = {0: cache.root}
@@ -73,10 +73,10 @@ class Reading:
             rows = [bytes(its.key[start : start + stride]) for start in starts]
             node = self.nodes[its.id] = cache.new_node(cache.root, "", rows)
             node.end = its.end_page
-            for tier, kind in product(records.BOTH, range(len(cache.kinds))):
-                pages = its.pages[tier][kind]
-                if pages is not None:
-                    cache.put(node, tier, kind, self._pages(tier, kind, pages))
+            for tier, copies in enumerate(its.pages):
+                for kind, pages in enumerate(copies):
+                    if pages is not None:
+                        cache.put(node, tier, kind, self._pages(tier, kind, pages))
             node.last_use, node.inserted, node.hits = list(its.last_use), its.inserted, its.hits
             node.priority, node.failures = its.priority, its.store_failures
             node.refused_by_host = {
@@ -84,15 +84,17 @@ class Reading:
             }
         for its in shown:
             node, above = self.nodes[its.id], self.nodes[its.parent.id]
-            name = its.label.removesuffix(node.rows[0]).removesuffix(b"\0").decode()
-            node.parent, node.namespace = above, above.namespace or name
+            node.parent, node.namespace = above, above.namespace
+            if its.label != node.rows[0] and not above.namespace:
+                name = its.label.removesuffix(node.rows[0]).removesuffix(b"\0")
+                node.namespace = name.decode()
             above.children.append(node)
             for kind in range(len(cache.kinds)):
                 if view.believed(its, kind):
                     believe(cache, node, kind)
 
     def _pages(self, tier: int, kind: int, pages: Any) -> list[int]:
-        return [self.page(tier, kind, page) for page in pages.tolist()]
+        return self.named(tier, kind, pages.tolist())
 
     def _hold(self, receipt: Any) -> records.Hold:
         """The pages that a receipt lists."""
@@ -107,21 +109,20 @@ class Reading:
         mine = records.Request(its.id, *known)
         if its.admitted:
             mine.hold = self._hold(its.receipt)
-            mine.tables = [self._table(kind, table) for kind, table in enumerate(its.tables)]
+            tables = enumerate(its.tables)
+            mine.tables = [self._table(kind, table.tolist()) for kind, table in tables]
             mine.shared, mine.computed = its.shared_pages, its.computed_tokens
             mine.filled, mine.cleared = its.filled_pages, list(its.cleared_pages)
             mine.branch = its.branch_pages
             mine.states = [list(at) or [0, 0] for at in its.checkpoint_tokens]
             mine.refilled = its.refilled_at_tokens
-            mine.sources = [
-                None if page < 0 else self.page(records.DEVICE, kind, page)
-                for kind, page in enumerate(its.sources)
-            ]
+            sources = enumerate(its.sources)
+            mine.sources = [page for at, page in sources for page in self._table(at, [page])]
         return mine
 
-    def _table(self, kind: int, table: Any) -> list[int | None]:
-        pages = table.tolist()
-        return [None if page < 0 else self.page(records.DEVICE, kind, page) for page in pages]
+    def _table(self, kind: int, pages: list[int]) -> list[int | None]:
+        named = iter(self.named(records.DEVICE, kind, [page for page in pages if page >= 0]))
+        return [None if page < 0 else next(named) for page in pages]
 
     def _transfer(self, number: int, its: Any) -> records.Transfer:
         to = _TO[its.kind]
@@ -192,13 +193,14 @@ def facts(cache: Cache, numbers: Iterable[int]) -> dict[Who, dict[str, object]]:
     every |= {("transfer", number): item for number, item in cache.transfers.items()}
     every |= {("transfer", number): item for number, item in cache.storage.items()}
     every |= {("pin", number): pin for number, pin in cache.pins.items()}
-    result = {
-        who: {
-            name: plain(name, value) if name in _NAMED else value
-            for name, value in vars(item).items()
-            if name not in _UNTOLD
+    result: dict[Who, dict[str, object]] = {}
+    told: dict[type, list[str]] = {}  # by the class of a record
+    for who, item in every.items():
+        if type(item) not in told:
+            told[type(item)] = [name for name in vars(item) if name not in _UNTOLD]
+        fields, names = vars(item), told[type(item)]
+        result[who] = {
+            name: plain(name, fields[name]) if name in _NAMED else fields[name] for name in names
         }
-        for who, item in every.items()
-    }
     result["cache", -1]["nodes"] = len(cache.nodes)
     return result
