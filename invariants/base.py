@@ -7,7 +7,7 @@ A check overrides one or more of these methods; `checker` runs them incrementall
 
     node     local      a condition on one node, its parent and its children
     totals   aggregate  an equation over sums that the shadow state updates incrementally
-    issue    temporal   a rule about a reply or an outcome before it is filed
+    issue    temporal   a rule about an event or an outcome before it is filed
     see      temporal   a rule about an event or outcome, after the shadow has filed everything
     audit    any        a condition that needs a pass over the whole state
     still    temporal   a condition that holds when everything was released and written back
@@ -151,8 +151,8 @@ class Check:
         """Called after each operation, and in a full check with the recounted shadow state."""
 
     def issue(self, shadow: Shadow, item: Any, view: CoreView) -> None:
-        """Called for each event of a reply before the core gets it, and for each outcome before it
-        is filed, if its type is in `sees`."""
+        """Called for each event before the core gets it, and for each outcome before it is filed,
+        if its type is in `sees`."""
 
     def see(self, shadow: Shadow, item: Any, view: CoreView) -> None:
         """Called for each event and outcome of a type in `sees`, after the shadow has filed

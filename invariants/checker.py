@@ -11,7 +11,7 @@ Lives here: when each check runs, the levels, and turning a failure into a repor
 """
 
 from collections.abc import Callable, Sequence
-from typing import Any, Literal, NoReturn
+from typing import Any, Literal, NoReturn, get_args
 
 from hicache.core.actions import Outcome
 from hicache.core.errors import About
@@ -26,6 +26,7 @@ from .shadow.shadow import Shadow
 from .shadow.transfers import ACTION_OF
 
 AUDIT_EVERY = 64
+_EVENTS = frozenset(get_args(Event))
 Level = Literal["every", "sampled", "off"]
 Method = Callable[..., None]
 
@@ -76,7 +77,7 @@ class Checker:
         self._at_rest = self._methods("totals", of_changes=False)
         self._audits = self._methods("audit")
         self._issue = self._by_type("issue")
-        self._first = {kind: asks for kind, asks in self._issue.items() if kind in ACTION_OF}
+        self._first = {kind: asks for kind, asks in self._issue.items() if kind in _EVENTS}
         self._see = self._by_type("see")
 
     def _methods(self, shape: str, of_changes: bool = True, of_shape: bool = True) -> list[Method]:

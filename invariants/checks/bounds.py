@@ -106,9 +106,9 @@ class RssBound(Check):
 class WorkBound(Check):
     name = "WORK-BOUND"
     sentence = (
-        "The number of nodes that an operation touches is bounded by the nodes on the paths that "
-        "it uses or copies, the nodes that were added, removed or evicted, their neighbours, and "
-        "the nodes whose live distance changed."
+        "The nodes that an operation touches are bounded by those on the paths that it uses or "
+        "copies, those added, removed or evicted, their neighbours, and those whose live distance "
+        "changed."
     )
 
     def totals(self, shadow: Shadow, view: CoreView) -> None:

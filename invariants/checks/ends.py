@@ -7,7 +7,7 @@ from hicache.core.types import NO_PAGES, PageState
 from hicache.core.view import CoreView
 from invariants.base import LIVENESS, Check
 from invariants.shadow import story
-from invariants.shadow.pages import NODE, TRANSFER, all_are
+from invariants.shadow.pages import NODE, all_are
 from invariants.shadow.record import NodeRecord
 from invariants.shadow.shadow import Shadow
 
@@ -17,7 +17,7 @@ class LockBalance(Check):
     sentence = (
         "A component of a node has, on each tier, exactly one holder for each running request "
         "whose boundary requires it, for each open transfer that locks it and for each pinned "
-        "prefix, and at quiescence for the pinned prefixes alone."
+        "prefix."
     )
 
     def node(self, shadow: Shadow, record: NodeRecord, node: Node) -> None:
@@ -47,29 +47,6 @@ class LockBalance(Check):
                         story.node(record.id),
                     )
 
-    def still(self, shadow: Shadow, view: CoreView) -> None:
-        pinned = shadow.pins.pinned()
-        for node in view.nodes():
-            for slot, pages in enumerate(shadow.pages):
-                holders = node.locks[pages.tier][pages.component]
-                page = node.pages[pages.tier][pages.component]
-                wanted = page is not None and int(page[0]) in pinned.get(slot, ())
-                if holders and not wanted:
-                    names = ", ".join(holder.name for holder in holders.values())
-                    self.fail(
-                        f"node {node.id}, {pages.where}: expected 0 holders at quiescence, "
-                        f"found {len(holders)} ({names})",
-                        story.node(node.id),
-                    )
-        for slot, pages in enumerate(shadow.pages):
-            pool, least = pages.pool, len(pinned.get(slot, ()))
-            if pool.protected != least:
-                self.fail(
-                    f"{pages.where}: expected {least} protected pages at quiescence, found "
-                    f"{pool.protected}",
-                    story.pool(pages),
-                )
-
 
 class Reset(Check):
     name = "RESET"
@@ -82,32 +59,16 @@ class Reset(Check):
             if not shadow.requests.admitted and not passes:
                 self.fail("a flush was refused although no request is admitted and no pass runs")
             return
-        nodes = sum(1 for _ in view.nodes())
         queued = sum(len(view.queue_entries(part)) for part in range(6 * shadow.width))
         writing_back = sum(view.writing_back(kind.at) for kind in shadow.kinds)
-        if nodes or queued or writing_back or len(shadow.nodes.by_id) != 1:
+        waiting = sum(bool(request.prefetch) for request in view.requests.values())
+        left = [sum(1 for _ in view.nodes()), queued, writing_back]
+        left += waiting, len(view.store_queue), len(view.distrusted)
+        if any(left) or len(shadow.nodes.by_id) != 1:
             self.fail(
-                f"expected no nodes, entries or pages being written back, found {nodes}, {queued} "
-                f"and {writing_back}"
+                "expected no nodes, entries of queues, pages being written back, requests that "
+                f"wait for a prefetch, nodes to be stored and distrusted pages, found {left}"
             )
-        waiting = [request.id for request in view.requests.values() if request.prefetch]
-        if waiting or view.store_queue or view.distrusted:
-            self.fail(
-                f"expected nothing to be fetched, stored or distrusted, found requests {waiting}, "
-                f"{len(view.store_queue)} nodes and {len(view.distrusted)} pages"
-            )
-        for pages in shadow.pages:
-            pool = pages.pool
-            used = int(((pages.busy > 0) & (pages.owner == 0)).sum())
-            moving = pages.owned[TRANSFER]
-            fresh = [pages.capacity - used - moving, 0, 0, moving, used]
-            if pool.counts != fresh or pool.protected:
-                self.fail(
-                    f"{pages.where} pool: expected {fresh} pages "
-                    f"{[state.name.lower() for state in PageState]} and 0 protected, found "
-                    f"{pool.counts} and {pool.protected}",
-                    story.pool(pages),
-                )
 
 
 class Quiescence(Check):

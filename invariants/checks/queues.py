@@ -1,8 +1,9 @@
 """The eviction queues, the logical clock and the last use of nodes."""
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 
-from hicache.core.actions import Evicted
+from hicache.core.actions import Backup, Evicted
 from hicache.core.events import TimePassed
 from hicache.core.lru import Entry
 from hicache.core.node import Node
@@ -100,7 +101,8 @@ class Coldest(Check):
     name = "COLDEST"
     sentence = (
         "An eviction takes unreachable copies first, then those on host alone before those that "
-        "are on device too, and of these the coldest; no eviction passes over another."
+        "are on device too, and of these the coldest; none passes over another or what only a "
+        "copy to host holds."
     )
 
     def totals(self, shadow: Shadow, view: CoreView) -> None:
@@ -118,9 +120,10 @@ class Coldest(Check):
                 return  # of several components, one victim changes what is unreachable
         most = len(victims) if shadow.width == 1 else 1
         for record, candidate, slots in [*victims.values()][:most]:
+            if min(slots) >= shadow.width and record.parent and record.parent.id in victims:
+                continue  # on host alone, it may go with what is above it
             passed = [self._passed(shadow, view, record, candidate, slot) for slot in slots]
-            colder = next((node for node in passed if node is not None), None)
-            if colder is not None and None not in passed:
+            if (colder := passed[0]) is not None and None not in passed:
                 self.fail(
                     f"node {record.id} was evicted: expected node {colder.id} before it, of last "
                     f"use {colder.last_use}",
@@ -149,7 +152,23 @@ class Coldest(Check):
                 cold = part != own or view.eviction.rank(node, at) < rank
                 if cold and known.candidate >> 6 * at + part & 1:
                     return node
-        return None
+        held = _held(shadow, view) if slot == own == 0 else ()
+        return next((node for node in held if view.eviction.rank(node, 0) < rank), None)
+
+
+def _held(shadow: Shadow, view: CoreView) -> Iterator[Node]:
+    """What backups alone hold on device that were in flight before this event, and for which no
+    eviction waits."""
+    paths = [
+        shadow.nodes.path(transfer.nodes[0])
+        for number, transfer in shadow.transfers.open.items()
+        if type(transfer.action) is Backup and number <= shadow.transfers.settled
+        if transfer.nodes and not view.transfers[number].evicts
+    ]
+    for record, count in Counter(record for path in paths for record in path).items():
+        alone = record.locked[0] == count and not any(record.locked[1 : shadow.width])
+        if alone and record.node is not None and record.id not in view.touched:
+            yield record.node
 
 
 def _nodes(entries: Sequence[Entry], below: int | None) -> Iterator[Node]:

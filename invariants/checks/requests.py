@@ -1,7 +1,7 @@
 """The tables and the shared pages of requests, and what requests are told of them."""
 
 from collections.abc import Iterator
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -9,22 +9,25 @@ from hicache.core.actions import (
     Admitted,
     Backup,
     Cached,
+    Evicted,
     Fetch,
     Granted,
     Load,
     Lookup,
+    Matched,
     Prefetched,
     Prefill,
     Store,
 )
 from hicache.core.errors import About
-from hicache.core.events import Finished, Retracted
+from hicache.core.events import AdmitWanted, Finished, Retracted
 from hicache.core.node import Node
 from hicache.core.types import NO_PAGES, Pages, Tier
 from hicache.core.view import CoreView
 from invariants.base import Check
 from invariants.shadow import story
 from invariants.shadow.kinds import Kind
+from invariants.shadow.nodes import Reach
 from invariants.shadow.pages import KIND_BITS, KIND_MASK, KINDS, TRANSFER, PageShadow, name_of, same
 from invariants.shadow.record import NodeRecord
 from invariants.shadow.requests import RequestRecord
@@ -35,7 +38,8 @@ class Anchor(Check):
     name = "ANCHOR"
     sentence = (
         "The pages that a request shares are exactly those of the nodes on the path to its "
-        "anchor, in order, and that path is its own prefix."
+        "anchor, in order, and that path is its own prefix. Its last decoded states are in the "
+        "tree when it leaves."
     )
     sees = (Admitted, Cached, Finished, Retracted)
 
@@ -47,6 +51,7 @@ class Anchor(Check):
                 f"expected a node, found none: {shadow.missing[0]}", story.request(item.request)
             )
         if type(item) is Finished or type(item) is Retracted:
+            self._left(shadow, item)
             return
         req, request = shadow.requests.by_id.get(item.request), view.requests.get(item.request)
         if req is None or request is None:
@@ -83,6 +88,16 @@ class Anchor(Check):
         if end:
             self.fail(
                 f"request {item.request}: no node ends at page {end} of its prefix",
+                story.request(item.request),
+            )
+
+    def _left(self, shadow: Shadow, item: Finished | Retracted) -> None:
+        end, tags = shadow.left_state, shadow.left
+        record = shadow.nodes.at.get(tags.item(end - 1)) if end and tags is not None else None
+        wanted = sum(1 << kind.at for kind in shadow.kinds if not kind.positional)
+        if end and (record is None or record.there & wanted != wanted):
+            self.fail(
+                f"request {item.request}: expected its states at page {end} in the tree",
                 story.request(item.request),
             )
 
@@ -182,21 +197,23 @@ def _writable(pages: Pages) -> bool:
 class MetricReference(Check):
     name = "METRIC-REF"
     sentence = (
-        "The hits of all tiers and the computed tokens sum to the prompt, hits stay within what "
-        "may be reused, and the prefills compute exactly the rest, in order; a prefetch asks for "
-        "no page that may not be reused, finds no more than it asked for and fetches no more than "
-        "it found."
+        "The hits of all tiers and the computed tokens sum to the prompt, hits reach the deepest "
+        "boundary on device or, with loads, on either tier, and the prefills compute exactly the "
+        "rest, in order; a prefetch asks for what may be reused, and finds and fetches a part of "
+        "it."
     )
-    sees = (Admitted, Prefill, Prefetched, Lookup)
+    sees = (AdmitWanted, Admitted, Matched, Prefill, Prefetched, Lookup)
 
     def __init__(self) -> None:
         self._next: dict[int, int] = {}  # by request, the first token of its next prefill
+        self._before = Reach(0, 0, (), 0)  # of the request that is to be admitted
 
-    def see(
-        self, shadow: Shadow, item: Admitted | Prefill | Prefetched | Lookup, view: CoreView
-    ) -> None:
+    def see(self, shadow: Shadow, item: Any, view: CoreView) -> None:
         req = shadow.requests.by_id.get(item.request)
-        if req is None or not isinstance(item, Prefetched | Lookup):
+        if req is None or isinstance(item, AdmitWanted | Prefill):
+            return
+        if isinstance(item, Admitted | Matched):
+            self._reaches(shadow, req, item)
             return
         first, most = item.first_page, len(req.known)
         if isinstance(item, Prefetched):
@@ -211,11 +228,24 @@ class MetricReference(Check):
                 story.request(req.id),
             )
 
-    def issue(
-        self, shadow: Shadow, item: Admitted | Prefill | Prefetched | Lookup, view: CoreView
-    ) -> None:
+    def _reaches(self, shadow: Shadow, req: RequestRecord, item: Admitted | Matched) -> None:
+        """Compares hits with what there was before; less where room was made for the request."""
+        reach = self._before if isinstance(item, Admitted) else shadow.nodes.reach(req.known)
+        device, end = item.device_pages, item.device_pages + item.host_pages
+        fits = device == reach.device and end == reach.best
+        if isinstance(item, Admitted):
+            room = any(type(other) is Evicted for other in shadow.outcomes)
+            fits |= end == device == reach.device or (room and end == device < reach.device)
+            fits &= item.matched_pages == reach.known
+        if not fits or item.depths != reach.alone:
+            self.fail(f"{story.brief(item)}, expected {reach}", story.request(req.id))
+
+    def issue(self, shadow: Shadow, item: Any, view: CoreView) -> None:
         req = shadow.requests.by_id.get(item.request)
-        if req is None or isinstance(item, Prefetched | Lookup):
+        if req is None or isinstance(item, Matched | Prefetched | Lookup):
+            return
+        if isinstance(item, AdmitWanted):
+            self._before = shadow.nodes.reach(req.known)
             return
         if isinstance(item, Admitted):
             hits = item.device_pages + item.host_pages
@@ -226,12 +256,6 @@ class MetricReference(Check):
                     f"request {item.request}: device {item.device_pages} + host {item.host_pages} "
                     f"pages of {shadow.page_size} + computed {item.tokens_to_compute}, expected a "
                     f"sum of {req.length} and at most {req.match_pages} pages",
-                    story.request(item.request),
-                )
-            if any(depth > req.match_pages for depth in (*item.depths, item.matched_pages)):
-                self.fail(
-                    f"request {item.request}: {item.matched_pages} pages known, components valid "
-                    f"up to {item.depths}; expected at most {req.match_pages}",
                     story.request(item.request),
                 )
             return

@@ -64,8 +64,8 @@ class KeyRoundTrip(Check):
     name = "KEY-RT"
     sentence = (
         "The digest under which a page is looked up, fetched or stored is the chain digest of the "
-        "tokens of its whole prefix and of its namespace, computed again from the request or from "
-        "the path of the node."
+        "tokens of its whole prefix and of its namespace, computed again from the request or the "
+        "path of the node."
     )
     sees = (Lookup, Fetch, Store)
 

@@ -26,13 +26,15 @@ def widest(kinds: Sequence[Kind]) -> int:
     return max((kind.need - 1 for kind in kinds if kind.need < EVERYTHING), default=-1)
 
 
-def is_live(record: NodeRecord, kinds: Sequence[Kind]) -> bool:
-    """Whether a request could reuse everything up to the node's end, with loads."""
-    width = len(kinds)
-    for kind in kinds[1:]:
+def is_live(record: NodeRecord, kinds: Sequence[Kind], host: int, end: int) -> bool:
+    """Whether these components have all that a boundary at this end, in the node, requires: on
+    device or, where `host` is how many slots the host's are behind those, on either tier."""
+    for kind in kinds:
         step = record
-        while step.parent is not None and record.end_page - step.end_page < kind.need:
-            if step.pages[kind.at] is None and step.pages[width + kind.at] is None:
+        if end < record.end_page and not kind.positional:
+            return False
+        while step.parent is not None and end - step.end_page < kind.need:
+            if step.pages[kind.at] is None and step.pages[host + kind.at] is None:
                 return False
             step = step.parent
     return True
@@ -54,7 +56,7 @@ def recounted(records: Sequence[NodeRecord], kinds: Sequence[Kind], most: int) -
     for record in reversed(records):
         if record.parent is None:
             continue
-        if most < 0 or is_live(record, kinds):
+        if most < 0 or is_live(record, kinds[1:], len(kinds), record.end_page):
             record.live_distance = 0
         above = record.parent
         if above.parent is not None:
@@ -86,7 +88,11 @@ def update(
         number = heappop(heap)[1]
         record = by_id[number]
         before = record.live_distance
-        live = is_live(record, kinds) if number in requested else not before
+        live = (
+            is_live(record, kinds[1:], len(kinds), record.end_page)
+            if number in requested
+            else not before
+        )
         record.live_distance = 0 if live else _below(record, by_id, most)
         if record.live_distance == before:
             continue

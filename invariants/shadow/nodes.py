@@ -12,7 +12,7 @@ import numpy as np
 from hicache.core.node import NONE, Node
 from hicache.core.types import Rows
 
-from .distances import presence, update, widest
+from .distances import is_live, presence, update, widest
 from .kinds import Kind
 from .pages import NODE, PageShadow, code_of
 from .record import NodeRecord, candidacy
@@ -26,6 +26,23 @@ class Run(NamedTuple):
     start: int
     above: np.uint64
     tags: Tags
+
+
+class Known(NamedTuple):
+    """A node on the path of a prompt, and the depth down to which it has the prompt's pages."""
+
+    record: NodeRecord
+    depth: int
+
+
+class Reach(NamedTuple):
+    """Of a prompt, in pages: the boundary on device, the best one, with loads, that of each
+    component alone, and how far the tree knows it."""
+
+    device: int
+    best: int
+    alone: tuple[int, ...]
+    known: int
 
 
 class NodeShadow:
@@ -299,23 +316,39 @@ class NodeShadow:
             above = item.digests[-1] if item.digests else b""
         return record.digests or ()
 
+    def path_of(self, tags: Tags) -> list[Known]:
+        """The nodes from the root down that share a page with a prompt."""
+        path: list[Known] = []
+        at = 0
+        while at < len(tags) and (record := self.first.get(tags.item(at))) is not None:
+            run = tags[at : at + record.span]
+            at += int(np.count_nonzero(record.tags[: len(run)] == run))
+            path.append(Known(record, at))
+            if at < record.end_page:
+                break
+        return path
+
     def known(self, tags: Tags) -> tuple[int, ...]:
         """By slot, how many of the prefixes with these tags, of one prompt, are cached."""
-        counts, at = [0] * len(self.pages), 0
-        while at < len(tags):
-            record = self.first.get(int(tags[at]))
-            if record is None:
-                break
-            run = tags[at : at + record.span]
-            same = int(np.count_nonzero(record.tags[: len(run)] == run))
+        counts = [0] * len(self.pages)
+        for record, depth in self.path_of(tags):
+            same = depth - record.end_page + record.span
             for slot, pages in enumerate(record.pages):
                 if pages is not None:
                     full = self.pages[slot].positional
                     counts[slot] += same if full else same == record.span
-            if same < record.span:
-                break
-            at += record.span
         return tuple(counts)
+
+    def reach(self, tags: Tags) -> Reach:
+        """How far a prompt is known, and how deep a request could start that has it."""
+        path, kinds, width = self.path_of(tags), self.kinds, self.width
+
+        def deepest(kinds: Sequence[Kind], host: int = width) -> int:
+            ends = (end for record, end in reversed(path) if is_live(record, kinds, host, end))
+            return next(ends, 0)
+
+        alone = tuple(deepest([kind]) for kind in kinds)
+        return Reach(deepest(kinds, 0), deepest(kinds), alone, path[-1].depth if path else 0)
 
     def used(self, tag: int) -> bool:
         """Files a use of the prefix with this tag. Returns False if no node ends with it."""

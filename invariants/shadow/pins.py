@@ -12,7 +12,6 @@ page with: of the backbone, and of another component those that the boundary to 
 """
 
 from dataclasses import dataclass, field
-from typing import NamedTuple
 
 import numpy as np
 
@@ -143,39 +142,10 @@ def _drop(transfer: TransferRecord, transfers: TransferShadow) -> None:
     transfer.locks = kept
 
 
-class Known(NamedTuple):
-    """A node on the path of a prompt, and the depth down to which it has the prompt's pages."""
-
-    record: NodeRecord
-    depth: int
-
-
-def known_path(nodes: NodeShadow, tags: Tags) -> list[Known]:
-    """The nodes from the root down that share a page with a prompt."""
-    path: list[Known] = []
-    above, at = nodes.root, 0
-    while at < len(tags):
-        below = above.node.children.values() if above.node is not None else ()
-        records = (nodes.by_id.get(child.id) for child in below)
-        step = next(
-            (record for record in records if record is not None and record.tags[0] == tags[at]),
-            None,
-        )
-        if step is None:
-            break
-        upto = min(step.end_page, len(tags))
-        same = int((step.tags[: upto - at] == tags[at:upto]).cumprod().sum())
-        path.append(Known(step, at + same))
-        if at + same < step.end_page:
-            break
-        above, at = step, step.end_page
-    return path
-
-
 def _lock_prompt(transfer: TransferRecord, transfers: TransferShadow, nodes: NodeShadow) -> None:
     """Locks what a fetch continues."""
     end = len(transfer.prompt)
-    for record, depth in known_path(nodes, transfer.prompt):
+    for record, depth in nodes.path_of(transfer.prompt):
         transfer.path += 1
         transfer.nodes.insert(0, record.id)  # the deepest first
         for kind in transfers.kinds:

@@ -210,22 +210,29 @@ def commit(
     device: Sequence[PageShadow],
     kinds: Sequence[Kind],
     page_size: int,
-) -> None:
+) -> int:
     """Files the content of decoded pages and states when a request leaves.
 
     After the tokens that prefills computed, the engine guarantees the bytes by position, and the
-    states that decoding left in the checkpoint slots.
+    states that decoding left in the checkpoint slots. Returns the page at which all of these are,
+    if the windows before it are complete; else 0.
     """
+    ends: set[int] = set()
     known = min(req.computed_tokens // page_size, len(req.tags))
     pages = min(len(tags), len(req.tables[0]))
     states = iter(req.states)
     for kind in kinds:
         shadow = device[kind.at]
         if not kind.positional:
-            _left_in_checkpoint_slots(shadow, next(states, None), req, tags, length, page_size)
+            state = next(states, None)
+            ends.add(_left_in_checkpoint_slots(shadow, state, req, tags, length, page_size))
         elif pages > known:
             table = req.tables[kind.at][known:pages]
             shadow.content[table[table >= 0]] = tags[known:pages][table >= 0]
+    end = ends.pop() if len(ends) == 1 else 0
+    windows = [kind for kind in kinds[1:] if kind.positional]
+    behind = (req.tables[kind.at][max(0, end - kind.need) : end] for kind in windows)
+    return end if all((table >= 0).all() for table in behind) else 0
 
 
 def note_checkpoint_slots(req: RequestRecord, states: tuple[StateSlots, ...], room: int) -> None:
@@ -248,19 +255,22 @@ def _left_in_checkpoint_slots(
     tags: Tags,
     length: int,
     page_size: int,
-) -> None:
-    """Files the state that decoding left in the checkpoint slots.
+) -> int:
+    """Files the state that decoding left in the checkpoint slots. Returns the page at its end, or 0
+    if there is none.
 
     Decoding writes a state at each multiple of the interval, into the two slots by turns. The
     content of the other slot is unknown, because a later step may have written it.
     """
     if state is None or req.computed_tokens < req.length:
-        return
+        return 0
     turn = length // state.interval
     depth, last = turn * state.interval, state.checkpoint_slots[turn % 2]
     other = state.checkpoint_slots[1 - turn % 2]
     if other >= 0:
         shadow.content[other] = POISON
-    if last >= 0 and depth > req.computed_tokens:
-        fine = depth > req.refilled_at_tokens and depth <= len(tags) * page_size
-        shadow.content[last] = tags[depth // page_size - 1] if fine else POISON
+    if last < 0 or depth <= req.computed_tokens:
+        return 0
+    fine = depth > req.refilled_at_tokens and depth <= len(tags) * page_size
+    shadow.content[last] = tags[depth // page_size - 1] if fine else POISON
+    return depth // page_size if fine else 0

@@ -78,6 +78,7 @@ class Shadow:
         self.missing: list[str] = []  # used paths that are not in the tree
         self.answered: TransferRecord | None = None  # the transfer record that this event answers
         self.left: Tags | None = None  # of a request that committed and left
+        self.left_state = 0  # page of that at which decoding left its states
         self.parted: list[RequestRecord] = []  # requests that are no longer admitted
 
     def before(self, event: events.Event) -> None:
@@ -100,7 +101,7 @@ class Shadow:
         """Files one operation."""
         self.operations += 1
         self.outcomes = outcomes
-        self.missing, self.left, self.answered, self.parted = [], None, None, []
+        self.missing, self.left, self.left_state, self.answered, self.parted = [], None, 0, None, []
         self.transfers.fresh, self.transfers.settled = ([], self.transfers.latest)
         self.pins.moved = []
         if type(event) in _OFTEN_IDLE and not (outcomes or view.touched or view.touched_requests):
@@ -327,9 +328,9 @@ class Shadow:
     def _commit(self, request: RequestId, key: Key, length: int) -> None:
         req = self.requests.by_id.get(request)
         if req is not None:
-            self.left = longer(req, key)
-            self.nodes.at_hand.append(run_of(key, self.left))
-            commit(req, self.left, length, self.pages, self.kinds, self.page_size)
+            self.left = tags = longer(req, key)
+            self.nodes.at_hand.append(run_of(key, tags))
+            self.left_state = commit(req, tags, length, self.pages, self.kinds, self.page_size)
 
 
 def longer(req: RequestRecord, key: Key) -> Tags:

@@ -8,7 +8,6 @@ proportional to the new pages. This code is independent of the core's SHA-256 ch
 """
 
 import hashlib
-from collections.abc import Sequence
 from functools import cache
 
 import numpy as np
@@ -90,13 +89,3 @@ def chain_root(namespace: str) -> bytes:
 def digests_of(key: Key) -> tuple[bytes, ...]:
     """The digest of each page of a key, computed from its rows."""
     return chain(chain_root(key.namespace), key.raw, key.stride)
-
-
-def leading(tags: Sequence[int], known: set[int]) -> int:
-    """Returns the number of leading tags that are known."""
-    count = 0
-    for tag in tags:
-        if tag not in known:
-            break
-        count += 1
-    return count
