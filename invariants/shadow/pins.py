@@ -73,10 +73,9 @@ def lock(
 
 
 def follow(transfers: TransferShadow, nodes: NodeShadow, answered: TransferRecord | None) -> None:
-    """Updates what earlier fetches and stores lock, which is on host alone. What is deleted with
-    the device copies above it leaves them. A node that comes to host above or beside what they lock
-    is locked too. answered: the transfer record of this operation's reply; see `_hand_over`.
-    """
+    """Updates what earlier fetches and stores lock, on host alone. What is deleted with the device
+    copies above it leaves them. A node that comes to host above or beside what they lock is locked
+    too, with the path above it. answered: the record of this operation's reply (`_hand_over`)."""
     if answered is not None and type(answered.action) is Load:
         _hand_over(answered, transfers, nodes)
     stores = [
@@ -104,12 +103,13 @@ def follow(transfers: TransferShadow, nodes: NodeShadow, answered: TransferRecor
                 pages is not None and (slot, int(pages[0])) in locked
                 for slot, pages in ((slot, other.pages[slot]) for slot, other in beside)
             )
-            pages = record.pages[transfers.width]
-            if kept and pages is not None and (transfers.width, int(pages[0])) not in locked:
-                host.locks[pages] += 1
-                transfer.locks.append((transfers.width, pages))
-                locked.update((transfers.width, page) for page in pages.tolist())
-                nodes.dirty[record.id] = record
+            for above in nodes.path(record.id) if kept else ():
+                pages = above.pages[transfers.width]
+                if pages is not None and (transfers.width, int(pages[0])) not in locked:
+                    host.locks[pages] += 1
+                    transfer.locks.append((transfers.width, pages))
+                    locked.update((transfers.width, page) for page in pages.tolist())
+                    nodes.dirty[above.id] = above
 
 
 def _hand_over(load: TransferRecord, transfers: TransferShadow, nodes: NodeShadow) -> None:
