@@ -13,7 +13,7 @@ MOST = {
     "lines of tests": 29_803,
     "files of source": 304,
     "files of tests": 237,
-    "words of pages": 38_056,
+    "words of pages": 38_048,
 }
 
 
