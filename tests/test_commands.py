@@ -14,6 +14,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from itertools import pairwise
 from pathlib import Path
 
@@ -70,13 +71,6 @@ def failing(tmp_path_factory: pytest.TempPathFactory) -> Path:
     with planted("donated-slot-stays-with-its-request"):
         assert main([*FAILING, "-o", str(folder)]) == 11
     return next(folder.glob("11-*.jsonl"))
-
-
-def real_trace() -> Path | None:
-    try:
-        return conversation()
-    except pytest.skip.Exception:
-        return None
 
 
 def furnish(folder: Path, sequence: Path, page: str, real: Path | None = None) -> None:
@@ -155,7 +149,9 @@ def test_every_command_in_a_block_runs(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     shows = page == "readme" and "--why" in chain[0].words
-    real = real_trace() if shows else None
+    real = None
+    with suppress(pytest.skip.Exception):
+        real = conversation() if shows else None
     furnish(tmp_path, failing, page, real)
     printed, engine = "", False
     try:

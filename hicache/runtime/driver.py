@@ -95,18 +95,12 @@ class Driver:
 
     __slots__ = ("check", "core", "detached", "executor", "observers")
 
-    def __init__(
-        self,
-        core: Core,
-        executor: Executor,
-        observers: Sequence[Observer] = (),
-        check: Any = None,
-    ) -> None:
-        """check: of a `CheckedDriver`."""
+    def __init__(self, core: Core, executor: Executor, observers: Sequence[Observer] = ()) -> None:
         self.core = core
         self.executor = executor
         self.observers = tuple(observers)
-        self.check, self.detached = check, False
+        self.check: Any = None  # of a `CheckedDriver`
+        self.detached = False
 
     def feed(self, event: Event) -> list[Outcome]:
         """Pass one event to the core and submit its actions. Returns all outcomes."""
@@ -189,7 +183,9 @@ def driver_of(
             f"check: expected the package invariants, found: {error}; install all of hicache"
         ) from None
     production = module.Production(core.view, core.validate, *check[1:])
-    return CheckedDriver(core, executor, (*observers, production), production)
+    driver = CheckedDriver(core, executor, (*observers, production))
+    driver.check = production
+    return driver
 
 
 def without_storage(action: object, executor: object) -> CallerError:

@@ -120,7 +120,7 @@ class PrefixCache:
         self._stats = Stats()
         self._owner = 0
         _open.add(self._ongoing)
-        weakref.finalize(self, _collected, self._ongoing).atexit = False
+        weakref.finalize(self, _collected, [self._ongoing]).atexit = False
 
     def generate(self, inputs: Any = None, **kwargs: Any) -> Any:
         """What `model.generate` returns for the same arguments. Raises UnsupportedArgumentError for
@@ -260,16 +260,21 @@ class PrefixCache:
             )
 
 
-def _collected(ongoing: Ongoing) -> None:
+def _collected(last: list[Ongoing]) -> None:
     """The cache is gone, maybe while its own thread runs: end it on another one."""
-    if ongoing in _open:
-        _open.discard(ongoing)
-        threading.Thread(target=_end, args=([ongoing],), daemon=True).start()
+    if last[0] in _open:
+        _open.discard(last[0])
+        threading.Thread(target=_end, args=(last,), daemon=True).start()
 
 
 def _end(last: list[Ongoing]) -> None:
+    gone, clock = weakref.ref(last[0]), last[0].clock
     last.pop().close(_CLOSE_S)
-    gc.collect()  # its pools are in a cycle
+    for _ in range(20):  # its pools are in a cycle, which the thread that drops it may still have
+        gc.collect()
+        if gone() is None:
+            break
+        clock.sleep(0.05)
 
 
 @atexit.register

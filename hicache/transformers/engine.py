@@ -127,8 +127,7 @@ class Ongoing:
         return bool(self.driver.core.view.transfers) and not self.driver.detached
 
     def settle(self, timeout_s: float) -> bool:
-        """Carry on until nothing is under way. Returns whether all has ended, in a core
-        that is right."""
+        """Carry on until nothing is under way. Returns whether all has ended, in a sound core."""
         deadline = self.clock.now_s() + timeout_s
         while self.busy and (self.poll() or self.clock.now_s() < deadline):
             pass
