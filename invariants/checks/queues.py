@@ -152,11 +152,11 @@ class Coldest(Check):
                 cold = part != own or view.eviction.rank(node, at) < rank
                 if cold and known.candidate >> 6 * at + part & 1:
                     return node
-        held = _held(shadow, view) if slot == own == 0 else ()
-        return next((node for node in held if view.eviction.rank(node, 0) < rank), None)
+        waiting = _in_backups(shadow, view) if slot == own == 0 else ()
+        return next((node for node in waiting if view.eviction.rank(node, 0) < rank), None)
 
 
-def _held(shadow: Shadow, view: CoreView) -> Iterator[Node]:
+def _in_backups(shadow: Shadow, view: CoreView) -> Iterator[Node]:
     """What backups alone hold on device that were in flight before this event, and for which no
     eviction waits."""
     paths = [

@@ -194,11 +194,11 @@ def facts(cache: Cache, numbers: Iterable[int]) -> dict[Who, dict[str, object]]:
     every |= {("transfer", number): item for number, item in cache.storage.items()}
     every |= {("pin", number): pin for number, pin in cache.pins.items()}
     result: dict[Who, dict[str, object]] = {}
-    told: dict[type, list[str]] = {}  # by the class of a record
+    fields_of: dict[type, list[str]] = {}  # by the class of a record
     for who, item in every.items():
-        if type(item) not in told:
-            told[type(item)] = [name for name in vars(item) if name not in _UNTOLD]
-        fields, names = vars(item), told[type(item)]
+        if type(item) not in fields_of:
+            fields_of[type(item)] = [name for name in vars(item) if name not in _UNTOLD]
+        fields, names = vars(item), fields_of[type(item)]
         result[who] = {
             name: plain(name, fields[name]) if name in _NAMED else fields[name] for name in names
         }
