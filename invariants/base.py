@@ -141,7 +141,6 @@ class Check:
     kind: ClassVar[int] = INVARIANT
     of_several: ClassVar[bool] = False  # does not apply if full attention is the only component
     of_changes: ClassVar[bool] = False  # its totals look at pools alone whose pages changed
-    of_shape: ClassVar[bool] = False  # its node() passes again where a node kept its shape
     sees: ClassVar[tuple[type, ...]] = ()
 
     def node(self, shadow: Shadow, record: NodeRecord, node: Node) -> None:

@@ -72,7 +72,6 @@ class Checker:
     def _ask(self) -> None:
         """Collects the methods of the checks that are called at each point."""
         self._nodes = self._methods("node")
-        self._uses = self._methods("node", of_shape=False)
         self._totals = self._methods("totals")
         self._at_rest = self._methods("totals", of_changes=False)
         self._audits = self._methods("audit")
@@ -80,9 +79,8 @@ class Checker:
         self._first = {kind: asks for kind, asks in self._issue.items() if kind in _EVENTS}
         self._see = self._by_type("see")
 
-    def _methods(self, shape: str, of_changes: bool = True, of_shape: bool = True) -> list[Method]:
+    def _methods(self, shape: str, of_changes: bool = True) -> list[Method]:
         checks = [check for check in self.checks if of_changes or not check.of_changes]
-        checks = [check for check in checks if of_shape or not check.of_shape]
         return [getattr(check, shape) for check in checks if base.overrides(check, shape)]
 
     def _by_type(self, shape: str) -> dict[type, list[Method]]:
@@ -163,10 +161,10 @@ class Checker:
         shadow = self.shadow
         assert shadow is not None
         shadow.after(event, outcomes, view, self._issue)
-        kept = () if shadow.clashed else shadow.nodes.kept
-        for number, record in shadow.nodes.dirty.items():
+        asks = self._nodes
+        for record in shadow.nodes.dirty.values():
             node = record.node
-            for ask in self._uses if number in kept else self._nodes:
+            for ask in asks:
                 ask(shadow, record, node)
         for ask in self._totals if shadow.changed else self._at_rest:
             ask(shadow, view)

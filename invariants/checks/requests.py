@@ -281,7 +281,6 @@ class PeerMap(Check):
         "there is no peer and injective elsewhere, and a page and its peer have one owner."
     )
     of_several = True
-    of_shape = True
     sees = (Prefill, Cached, Granted)
 
     def node(self, shadow: Shadow, record: NodeRecord, node: Node) -> None:

@@ -68,10 +68,6 @@ class NodeShadow:
         self.at_hand: list[Run] = []  # prompts of this operation, whose tags are known
         self._cut: dict[tuple[int, bytes], Run] = {}  # see `_note`
         self.dirty: dict[int, NodeRecord] = {}
-        # Of these, the ones with the links, pages and distance that they had before, as their
-        # children have: only locks and uses may be others.
-        self.kept: set[int] = set()
-        self._marked: set[int] = set()  # nodes whose children changed
         self.gone: list[NodeRecord] = []
         self.died: set[int] = set()  # unlocked ones that lost a last live boundary or child now
         # By slot and last page there, a node that may have lost it now, and its candidacy before.
@@ -86,7 +82,7 @@ class NodeShadow:
             record.moved = False
         self.dirty, self.gone, self._moved, self._cut, self.lost = {}, [], [], {}, {}
         self.came = self.turned = 0
-        self.died, self.kept, self._marked = set(), set(), set()
+        self.died = set()
         self.root.node = root
         for node_id, node in touched.items():
             known = self.by_id.get(node_id)
@@ -112,12 +108,6 @@ class NodeShadow:
                         self._note(known)
                     self._take_out(known, node if node.key is known.key else None)
                     self._moved.append((known, node))
-                elif (
-                    node.label is known.label
-                    and parent.end_page + known.span == node.end_page == known.end_page
-                    and len(node.children) == known.kids
-                ):
-                    self.kept.add(node_id)
 
     def _note(self, record: NodeRecord) -> None:
         """Keeps the run of a node that goes or gets another key, as it was before this operation:
@@ -159,7 +149,6 @@ class NodeShadow:
     def _mark(self, record: NodeRecord) -> None:
         if self.by_id.get(record.id) is record:
             self.dirty[record.id] = record
-            self._marked.add(record.id)
 
     def _unlink(self, record: NodeRecord) -> None:
         self.by_id.pop(record.id, None)
@@ -198,8 +187,7 @@ class NodeShadow:
                     self.digests[tier].update(record.digests)
                 if record.parent is not None:
                     record.parent.kids_on[tier] += 1
-                    self._mark(record.parent)
-        self.kept -= self._marked
+                    self.dirty[record.parent.id] = record.parent
         self._measure()
 
     def _measure(self) -> None:
@@ -224,7 +212,6 @@ class NodeShadow:
         for record in (*turned, *above):
             if record.live_distance == NONE and not any(record.locked) and record is not self.root:
                 self.died.add(record.id)
-        self.kept.difference_update(self.died, [record.id for record in turned])
 
     def _place(self, record: NodeRecord, node: Node) -> None:
         """Files the parent, the key and the facts that follow from the key."""
@@ -240,7 +227,7 @@ class NodeShadow:
                 parent.kids += 1
                 for tier in (0, 1):
                     parent.kids_on[tier] += record.pages[tier * self.width] is not None
-                self._mark(parent)
+                self.dirty[parent.id] = parent
             record.parent = parent
         if node.key is not record.key:
             self._rekey(record, node, parent)
@@ -394,7 +381,7 @@ class NodeShadow:
 
     def refresh(self, record: NodeRecord) -> None:
         """Updates locks and candidacy from the page shadow state, after everything is filed."""
-        locked, shadows, turned = record.locked, self.pages, record.id not in self.kept
+        locked, shadows = record.locked, self.pages
         for slot, pages in enumerate(record.pages):
             if pages is None or not len(pages):
                 locked[slot] = 0
@@ -405,6 +392,4 @@ class NodeShadow:
                 locked[slot] = now
                 if not now or not before:
                     shadow.protected += len(pages) if now else -len(pages)
-                    turned = True
-        if turned:
-            record.candidate = candidacy(record, self.kinds)
+        record.candidate = candidacy(record, self.kinds)
