@@ -8,7 +8,7 @@ and write each product's output once, and the residual stream beside every outpu
 Ranks share every expert, or hold some whole; either way a rank reads its part of all weights that
 are touched. Where tokens share a row, each counts for its share.
 
-**Exchanges** between the ranks of a stage:
+**Collectives** between the ranks of a stage:
 
     after attention   sum of the outputs over the ranks that share the heads (all-reduce)
     after the MLP     sum over all ranks of the stage; with attention groups of their own, tokens
@@ -129,7 +129,7 @@ class PerToken(NamedTuple):
         )
 
 
-_RANKS = ("2", "4", "8")  # exchanges over so many ranks, and over their link
+_RANKS = ("2", "4", "8")  # collectives over so many ranks, and over their link
 # Tokens choose their experts as if so many of them chose independently, because tokens of one text
 # choose alike.
 _EXPERTS_CHOICE = 0.8
@@ -168,7 +168,7 @@ def of_reached(kernels: Mapping[str, Kernel]) -> dict[str, Kernel]:
 Values = tuple[float, ...]  # fixed_us, compute, memory, power
 
 
-def _exchanges(kind: str, memory: float, *fixed_us: float) -> dict[str, Values]:
+def _collectives(kind: str, memory: float, *fixed_us: float) -> dict[str, Values]:
     """By ranks: 2, 4 and 8."""
     return {
         f"{kind}.{ranks}": (fixed, 1.0, memory, 1.0)
@@ -202,38 +202,38 @@ _ALL: dict[str, Values] = {
     "elements": (8.0, 1.0, 0.70, 1.0),  # all small kernels of a layer [estimate]
     "sampling": (30.0, 1.0, 0.60, 1.0),  # [estimate]
     "pass": (40.0, 1.0, 1.0, 1.0),  # embedding, final norm, inputs [estimate]
-    **_exchanges("send", 0.70, 10.0, 10.0, 10.0),
-    **_exchanges("pcie", 0.40, 20.0, 30.0, 50.0),  # a sum over ranks without NVLink [estimate]
+    **_collectives("send", 0.70, 10.0, 10.0, 10.0),
+    **_collectives("pcie", 0.40, 20.0, 30.0, 50.0),  # a sum over ranks without NVLink [estimate]
 }
 _OF: dict[str, dict[str, Values]] = {
     "ampere": {
         "product.bf16": (5.5, 0.83, 0.75, 3.3),  # [tables] A100
         "prefill.64": (16.0, 0.50, 0.80, 3.0),
         "prefill.128": (16.0, 0.60, 0.80, 3.0),
-        **_exchanges("custom", 0.56, 5.3, 6.0, 7.0),
-        **_exchanges("fused", 0.56, 5.3, 6.0, 7.0),
-        **_exchanges("nccl", 0.56, 8.0, 12.0, 20.0),
-        **_exchanges("all_gather", 0.56, 6.0, 9.0, 14.0),
-        **_exchanges("all_to_all", 0.60, 8.0, 10.0, 15.0),
+        **_collectives("custom", 0.56, 5.3, 6.0, 7.0),
+        **_collectives("fused", 0.56, 5.3, 6.0, 7.0),
+        **_collectives("nccl", 0.56, 8.0, 12.0, 20.0),
+        **_collectives("all_gather", 0.56, 6.0, 9.0, 14.0),
+        **_collectives("all_to_all", 0.60, 8.0, 10.0, 15.0),
     },
     "ada": {
         "product.bf16": (4.0, 0.75, 0.85, 3.3),  # [estimate]
         "product.fp8": (6.0, 0.60, 0.85, 3.3),
-        **_exchanges("custom", 0.70, 10.0, 14.0, 24.0),
-        **_exchanges("fused", 0.70, 10.0, 14.0, 24.0),
-        **_exchanges("nccl", 0.70, 12.0, 20.0, 40.0),
-        **_exchanges("all_gather", 0.70, 10.0, 16.0, 30.0),
-        **_exchanges("all_to_all", 0.60, 12.0, 18.0, 32.0),
+        **_collectives("custom", 0.70, 10.0, 14.0, 24.0),
+        **_collectives("fused", 0.70, 10.0, 14.0, 24.0),
+        **_collectives("nccl", 0.70, 12.0, 20.0, 40.0),
+        **_collectives("all_gather", 0.70, 10.0, 16.0, 30.0),
+        **_collectives("all_to_all", 0.60, 12.0, 18.0, 32.0),
     },
     "hopper": {  # [tables] H100 and H200
         "product.bf16": (3.5, 0.77, 0.86, 3.3),  # [tables] 0.82, [h100] 0.73
         "product.fp8": (3.5, 0.70, 0.84, 3.3),  # [h100]; quantizing is a small kernel
         "product.fp8-block": (6.5, 0.68, 0.80, 3.3),
-        **_exchanges("custom", 0.62, 4.5, 5.0, 6.0),
-        **_exchanges("fused", 0.62, 3.0, 3.3, 4.5),
-        **_exchanges("nccl", 0.62, 6.0, 10.0, 16.0),
-        **_exchanges("all_gather", 0.62, 5.0, 7.0, 11.0),
-        **_exchanges("all_to_all", 0.60, 6.0, 7.0, 9.0),
+        **_collectives("custom", 0.62, 4.5, 5.0, 6.0),
+        **_collectives("fused", 0.62, 3.0, 3.3, 4.5),
+        **_collectives("nccl", 0.62, 6.0, 10.0, 16.0),
+        **_collectives("all_gather", 0.62, 5.0, 7.0, 11.0),
+        **_collectives("all_to_all", 0.60, 6.0, 7.0, 9.0),
     },
     "blackwell": {  # [tables] B200
         "product.bf16": (3.5, 0.71, 0.77, 3.3),
@@ -249,11 +249,11 @@ _OF: dict[str, dict[str, Values]] = {
         "prefill.64": (16.0, 0.42, 0.80, 3.0),
         "prefill.128": (16.0, 0.55, 0.80, 3.0),
         "prefill.256": (16.0, 0.50, 0.80, 3.0),
-        **_exchanges("custom", 0.55, 7.0, 7.5, 8.5),
-        **_exchanges("fused", 0.55, 4.8, 5.0, 6.0),
-        **_exchanges("nccl", 0.55, 9.0, 14.0, 26.0),
-        **_exchanges("all_gather", 0.55, 8.0, 11.0, 17.0),
-        **_exchanges("all_to_all", 0.60, 6.0, 7.0, 9.0),
+        **_collectives("custom", 0.55, 7.0, 7.5, 8.5),
+        **_collectives("fused", 0.55, 4.8, 5.0, 6.0),
+        **_collectives("nccl", 0.55, 9.0, 14.0, 26.0),
+        **_collectives("all_gather", 0.55, 8.0, 11.0, 17.0),
+        **_collectives("all_to_all", 0.60, 6.0, 7.0, 9.0),
     },
 }
 
@@ -507,8 +507,8 @@ _LOG_SUM_BYTES = 4  # of a head's partial output
 
 
 @dataclass(frozen=True, slots=True)
-class Exchange:
-    """An exchange that is done some times a pass. token_bytes: what each token adds to what a rank
+class Collective:
+    """A collective that is done some times a pass. token_bytes: what each token adds to what a rank
     sends, all times together. bytes_per_ns: of its link. phased: whether large ones have two
     phases."""
 
@@ -526,17 +526,17 @@ class Exchange:
         return Work(self.kind, launches, 0.0, sent / self.bytes_per_ns)
 
 
-def exchange(
+def collective(
     kind: str, ranks: int, times: float, token_bytes: float, hardware: HardwareProfile
-) -> Exchange:
-    """An exchange over these ranks; see `Exchange`."""
+) -> Collective:
+    """A collective over these ranks; see `Collective`."""
     known = 2
     while known < min(ranks, _MOST):
         known *= 2
     name = "pcie" if hardware.ranks_link == "pcie" else kind
     launches = times * max(1.0, ranks / _MOST)
     link = hardware.ranks_link_bytes_per_s or hardware.link_bytes_per_s
-    return Exchange(f"{name}.{known}", launches, token_bytes, link / NS, kind in _SUMS)
+    return Collective(f"{name}.{known}", launches, token_bytes, link / NS, kind in _SUMS)
 
 
 def sums(
@@ -547,8 +547,8 @@ def sums(
     ranks: int,
     attention_ranks: int,
     whole_on: int,
-) -> tuple[list[Exchange], list[Exchange]]:
-    """The exchanges of all layers for each token of an attention group, and for each token of the
+) -> tuple[list[Collective], list[Collective]]:
+    """The collectives of all layers for each token of an attention group, and for each token of the
     stage. kind: of the engine's sums: custom, nccl or fused. whole_on: ranks over which whole
     experts are spread."""
     summed = [matrix for matrix in matrices if matrix.split == "inputs"]
@@ -559,56 +559,56 @@ def sums(
     of_group, of_stage = [], []
     if attention_ranks > 1:
         moved = 2 * (attention_ranks - 1) / attention_ranks * row * attention
-        of_group.append(exchange(kind, attention_ranks, attention, moved, hardware))
+        of_group.append(collective(kind, attention_ranks, attention, moved, hardware))
     if ranks > 1 and attention_ranks == ranks:
         times = dense + sparse
         moved = 2 * (ranks - 1) / ranks * row * times
-        of_stage.append(exchange(kind, ranks, times, moved, hardware))
+        of_stage.append(collective(kind, ranks, times, moved, hardware))
     elif ranks > 1:
         far = (ranks - 1) / ranks
         spread = sparse if whole_on > 1 else 0
         gathered = dense + sparse - spread
         if gathered:
             moved = 2 * far * row * gathered
-            of_stage.append(exchange("all_gather", ranks, 2 * gathered, moved, hardware))
+            of_stage.append(collective("all_gather", ranks, 2 * gathered, moved, hardware))
         if spread:
             # a token is sent once to each rank that has one of its experts, in half the bytes, and
             # comes back; each rank sends those of its share of the tokens
             copies = whole_on * (1 - (1 - 1 / whole_on) ** model.experts_per_token)
             moved = 1.5 * far * row * copies / ranks * spread
-            of_stage.append(exchange("all_to_all", whole_on, 2 * spread, moved, hardware))
+            of_stage.append(collective("all_to_all", whole_on, 2 * spread, moved, hardware))
     return of_group, of_stage
 
 
 def decoded(
     model: ModelDescription, hardware: HardwareProfile, ranks: int, dcp: int
-) -> list[Exchange]:
+) -> list[Collective]:
     """What `dcp` of `ranks` ranks that divide the context exchange for each decoding sequence."""
     layers = len({layer for pool in model.pools for layer in pool.layers})
     heads = (dcp - 1) * layers * model.attention_heads / ranks
     number = heads * model.decode_score_elements * _ELEMENT_BYTES
     result = heads * (model.decode_value_elements * _ELEMENT_BYTES + _LOG_SUM_BYTES)
     return [
-        exchange("all_gather", dcp, layers, number, hardware),
-        exchange("all_to_all", dcp, layers, result, hardware),
+        collective("all_gather", dcp, layers, number, hardware),
+        collective("all_to_all", dcp, layers, result, hardware),
     ]
 
 
-def cached(model: ModelDescription, hardware: HardwareProfile, ranks: int, dcp: int) -> Exchange:
+def cached(model: ModelDescription, hardware: HardwareProfile, ranks: int, dcp: int) -> Collective:
     """The gathering of the cached rows before a chunk, for each token of these."""
     layers = len({layer for pool in model.pools for layer in pool.layers})
     row = float(sum(pool.token_bytes(ranks) for pool in model.pools))
-    return exchange("all_gather", dcp, layers, (dcp - 1) / dcp * row, hardware)
+    return collective("all_gather", dcp, layers, (dcp - 1) / dcp * row, hardware)
 
 
-def logits(model: ModelDescription, hardware: HardwareProfile, ranks: int) -> list[Exchange]:
+def logits(model: ModelDescription, hardware: HardwareProfile, ranks: int) -> list[Collective]:
     """The gathering of logits, for each token that is sampled; none on one rank."""
     if ranks == 1:
         return []
     moved = (ranks - 1) / ranks * model.vocabulary * _ELEMENT_BYTES
-    return [exchange("all_gather", ranks, 1, moved, hardware)]
+    return [collective("all_gather", ranks, 1, moved, hardware)]
 
 
-def send(model: ModelDescription, hardware: HardwareProfile) -> Exchange:
+def send(model: ModelDescription, hardware: HardwareProfile) -> Collective:
     """What a stage of a pipeline hands on to the next, for each token."""
-    return exchange("send", 2, 1, model.hidden_size * _ELEMENT_BYTES, hardware)
+    return collective("send", 2, 1, model.hidden_size * _ELEMENT_BYTES, hardware)

@@ -249,7 +249,7 @@ class Replica:
         made = Engine if stages == 1 else Pipeline
         self.engine = made(workload, platform, engine, self._ended)
         if self.store is not None:
-            self.store.listener = self.engine.stored
+            self.store.listener = self.engine.storage_replied
         machine.sim.listener = self.engine.wake
 
     def close(self) -> None:

@@ -32,7 +32,7 @@ class Scheduler(Generic[T]):
         self.queue.append(request)
 
     def push_front(self, request: T) -> None:
-        """Adds a request that was preempted."""
+        """Adds a request that was retracted."""
         self.queue.appendleft(request)
 
     def best(self, reusable: Callable[[T], int]) -> T:
@@ -69,7 +69,7 @@ class LongestPrefix(Scheduler[T]):
 
 
 class Priority(Scheduler[Any]):
-    """The request with the highest priority; between equal ones the earliest, a preempted one
+    """The request with the highest priority; between equal ones the earliest, a retracted one
     first. A low priority may wait as long as higher ones keep arriving."""
 
     def __init__(self, window: int = 1) -> None:

@@ -185,8 +185,8 @@ class Refused(NamedTuple):
 
     too_large  the request can never fit this pool (`needed` > capacity).
     no_pages   requests use the pages, and the replies under way free too few: wait for a request
-               to end, or retract `preempt`. A request with passes in flight names none: ask again
-               when one of them has ended.
+               to end, or retract the one that `retract` names. A request with passes in flight
+               names none: ask again when one of them has ended.
     writing_back  replies under way let the pages go: ask again after the reply to transfer `after`.
     arriving   another request is loading this prefix: ask again after the reply to `after`.
     running    a flush needs every request and every forward pass to have ended.
@@ -202,7 +202,7 @@ class Refused(NamedTuple):
     reason: RefusalReason
     needed: int
     available: int
-    preempt: RequestId
+    retract: RequestId
     component: str
     after: TransferId = 0
 

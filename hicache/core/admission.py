@@ -119,12 +119,12 @@ def continue_prefill(state: State, event: ContinueWanted) -> None:
     for index in state.bounded:
         end = reachable_end(state, request, index, end)
         if end <= start:
-            refuse_room(state, request.id, index, 1, preempt=alone)
+            refuse_room(state, request.id, index, 1, retract=alone)
             return
     for index in state.bounded:
         count = max(0, pages_of(state, end) - request.filled_pages)
         if not make_device_room(state, index, count):
-            refuse_room(state, request.id, index, count, preempt=alone)
+            refuse_room(state, request.id, index, count, retract=alone)
             return
     fill(state, request, pages_of(state, end))
     _begin_prefill(state, request, end)
@@ -195,7 +195,7 @@ def want_pages(state: State, event: PagesWanted) -> None:
             if lacking < 0 and not make_device_room(state, index, short):
                 lacking = index
         if lacking >= 0:
-            refuse_room(state, request.id, lacking, short, preempt=True)
+            refuse_room(state, request.id, lacking, short, retract=True)
             return
         _extend(state, request, total)
     refill_checkpoint_slots(state, request, room)

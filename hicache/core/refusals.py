@@ -160,23 +160,23 @@ def refuse(
     reason: RefusalReason,
     needed: int,
     available: int,
-    preempt: RequestId = NO_REQUEST,
+    retract: RequestId = NO_REQUEST,
     component: int = BACKBONE,
     after: TransferId = 0,
 ) -> None:
     name = state.config.components[component]
-    state.out.append(Refused(request, reason, needed, available, preempt, name, after))
+    state.out.append(Refused(request, reason, needed, available, retract, name, after))
 
 
 def refuse_room(
-    state: State, request: RequestId, component: int, needed: int, preempt: bool = False
+    state: State, request: RequestId, component: int, needed: int, retract: bool = False
 ) -> None:
     """Refuse for lack of pages. Names the reply that frees enough of them. If there is none, and
-    with `preempt`, names the request to retract."""
+    with `retract`, names the request to retract."""
     room = state.pools[DEVICE][component].available
     after = _reply_that_frees(state, component, needed)
     reason: RefusalReason = "writing_back" if after else "no_pages"
-    victim = next(reversed(state.running)) if preempt and not after else NO_REQUEST
+    victim = next(reversed(state.running)) if retract and not after else NO_REQUEST
     refuse(state, request, reason, needed, room, victim, component, after)
 
 

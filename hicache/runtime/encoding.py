@@ -64,7 +64,7 @@ def _refused(refused: Refused) -> tuple[object, ...]:
         reason,
         refused.needed,
         refused.available,
-        refused.preempt,
+        refused.retract,
         refused.component,
         *after,
     )

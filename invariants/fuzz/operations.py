@@ -167,7 +167,7 @@ def _finish(player: Player, job: Job, args: Arguments) -> None:
 
 
 def _retract(player: Player, job: Job, args: Arguments) -> None:
-    """Preempts a running request: it waits again, with what it generated as part of its prompt."""
+    """Retracts a running request: it waits again, with what it generated as part of its prompt."""
     player.target.retract(job)
     job.stage, job.computed, job.prompt = "waiting", 0, len(job.tokens)
 

@@ -51,7 +51,7 @@ class Can(NamedTuple):
     """What it can do. serves: it is a server, with a scheduler of its own. host: it has a host tier
     or a store, so that there are transfers. fails: transfers may fail. namespaces: keys may
     be salted. evicts: names of the pools that it can be asked to shrink. retracts: running requests
-    can be preempted. aborts: requests can be ended at any stage. resets: the cache can be emptied.
+    can be retracted. aborts: requests can be ended at any stage. resets: the cache can be emptied.
     """
 
     serves: bool = False
@@ -182,7 +182,7 @@ class Target:
         raise NotImplementedError
 
     def retract(self, job: Job) -> None:
-        """Preempts a running request, which waits again."""
+        """Retracts a running request, which waits again."""
         raise NotImplementedError
 
     def evict(self, pool: str, slots: int) -> int:

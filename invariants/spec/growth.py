@@ -61,7 +61,7 @@ def _got(cache: Cache, request: Request, kinds: Sequence[int], count: int) -> bo
     if short is None:
         short = next((kind for kind in kinds if not make_room(cache, DEVICE, kind, count)), None)
     if short is not None:
-        lacks_pages(cache, request, short, count, preempt=not passes_of(cache, request))
+        lacks_pages(cache, request, short, count, retract=not passes_of(cache, request))
     return short is None
 
 

@@ -24,11 +24,11 @@ def say_refused(
     available: int,
     request: int = NO_REQUEST,
     kind: int = FULL,
-    preempt: int = NO_REQUEST,
+    retract: int = NO_REQUEST,
     after: int = 0,
 ) -> None:
     name = cache.kinds[kind].name
-    cache.say(Refused(request, reason, needed, available, preempt, name, after))
+    cache.say(Refused(request, reason, needed, available, retract, name, after))
 
 
 def can_never_fit(cache: Cache, request: Request, pages: int) -> bool:
@@ -59,13 +59,13 @@ def lacks_pages(
     kind: int,
     needed: int,
     hold: Hold | None = None,
-    preempt: bool = False,
+    retract: bool = False,
 ) -> None:
-    """Refuses for lack of pages a request that would take this hold. With `preempt` it names the
+    """Refuses for lack of pages a request that would take this hold. With `retract` it names the
     request that was admitted last, unless a reply will do."""
     hold = hold or set()
     after = _first_reply_that_helps(cache, kind, needed, hold)
-    whom = cache.running[-1].number if preempt and not after else NO_REQUEST
+    whom = cache.running[-1].number if retract and not after else NO_REQUEST
     reason: RefusalReason = "writing_back" if after else "no_pages"
     room = cache.available(DEVICE, kind, hold)
     say_refused(cache, reason, needed, room, request.number, kind, whom, after)

@@ -121,15 +121,15 @@ class Engine:
         self._released.append(sequence)
         self.wake()
 
-    def stored(self) -> None:
+    def storage_replied(self) -> None:
         """Storage has replies. They are taken at this instant, also while a pass runs."""
         if not self._notified:
             self._notified = True
-            self._clock.after(0, self._take_stored)
+            self._clock.after(0, self._take_storage_replies)
 
-    def _take_stored(self) -> None:
+    def _take_storage_replies(self) -> None:
         self._notified = False
-        self._running.take_stored()
+        self._running.take_storage_replies()
         self.wake()
 
     def wake(self) -> None:
@@ -152,9 +152,9 @@ class Engine:
         self._prefills.take_delivered()
         self._running.take_replies()
         self._end_released()
-        self._queue_new()
+        self._queue_next()
 
-    def _queue_new(self) -> None:
+    def _queue_next(self) -> None:
         """A pass is composed: it may have the requests that came before the last one began."""
         for sequence in self._next:
             self._waiting.push(sequence)
@@ -168,8 +168,8 @@ class Engine:
         self._prefills.schedule(retractions)
         empty = not self._prefills.batch and not len(self._running.decode)
         if empty and (self._next or self._new):
-            self._queue_new()  # nothing is ahead of what came last
-            self._queue_new()
+            self._queue_next()  # nothing is ahead of what came last
+            self._queue_next()
             self._prefills.schedule(retractions)
         self._controller.start()
         self._launch()

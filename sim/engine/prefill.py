@@ -62,7 +62,7 @@ class Prefills:
         """Fills the batch of the next pass with chunks, within the budget that decoding leaves.
 
         retractions: of all requests before this step. Where chunks take precedence, none is
-        admitted at a step at which one was preempted: it would come back at once, again and
+        admitted at a step at which one was retracted: it would come back at once, again and
         again, and those that decode would never go on.
         """
         decoding = len(self._running.decode)
@@ -154,7 +154,7 @@ class Prefills:
             if refusal is None:
                 self._add(sequence, outcomes)
                 return True
-            victim = running.sequences.get(refusal.preempt)
+            victim = running.sequences.get(refusal.retract)
             if victim is None:
                 self._starved = running.blocked(refusal)
                 return False

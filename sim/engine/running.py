@@ -51,7 +51,7 @@ _MOST_ALONE = 64
 
 
 class Reserve:
-    """No reserve: a request is admitted if its prompt fits, and others are preempted when pages run
+    """No reserve: a request is admitted if its prompt fits, and others are retracted when pages run
     out. vLLM. The others change what they need of it.
 
     settled: its answer stays the same while requests only decode."""
@@ -73,7 +73,7 @@ class Reserve:
 
 
 class FullReserve(Reserve):
-    """All pages that a request may ever need are reserved: none is preempted. TensorRT-LLM's
+    """All pages that a request may ever need are reserved: none is retracted. TensorRT-LLM's
     GUARANTEED_NO_EVICT."""
 
     def admits(self, sequence: Sequence, running: Running) -> bool:
@@ -82,11 +82,11 @@ class FullReserve(Reserve):
 
 class Estimated(Reserve):
     """A part of the tokens that running requests may still generate is reserved, and the new one
-    whole. The part falls with each decode step and is estimated anew after a preemption. SGLang's
+    whole. The part falls with each decode step and is estimated anew after a retraction. SGLang's
     new_token_ratio.
 
         admitted if   prompt + output < available - part x sum of min(left, clip)
-        part          from `permille` down to 0.14 of that over 600 decode steps; after a preemption
+        part          from `permille` down to 0.14 of that over 600 decode steps; after a retraction
                       (generated + 20 for each request) / (all outputs + 1), at most 1; as at first
                       when nothing runs
 
@@ -187,7 +187,7 @@ class Running:
                 elsewhere, whose pages a transfer still reads.
     admitted    those that are computed here. promised: the pages that they have when they end.
                 reserve: what must stay free for them. pool: that of the first component.
-    retractions how often one was preempted.
+    retractions how often one was retracted.
     progress    counts the steps that may turn a refusal into a grant: a request ended, gave its
                 pages back, or computed a chunk.
     stretch     tokens for which pages are requested at a time.
@@ -297,7 +297,7 @@ class Running:
     def take_replies(self) -> None:
         self._apply(self._driver.poll())
 
-    def take_stored(self) -> None:
+    def take_storage_replies(self) -> None:
         """Applies the replies of storage, after those of backups: what is fetched needs the host
         copies above it. They change nothing that a pass reads."""
         assert self._store is not None
@@ -327,9 +327,9 @@ class Running:
                 if outcome.reason == "too_large":
                     short = outcome.component, outcome.needed, outcome.available
                     raise too_small(sequence.job.index, *short)
-                if outcome.preempt != NO_REQUEST and self._in_flight(outcome.preempt):
-                    self.wanted[outcome.preempt] = sequence
-                    outcome = outcome._replace(preempt=NO_REQUEST)
+                if outcome.retract != NO_REQUEST and self._in_flight(outcome.retract):
+                    self.wanted[outcome.retract] = sequence
+                    outcome = outcome._replace(retract=NO_REQUEST)
                 self.last_refusal = outcome
                 sequence.refusals += 1
                 return outcome
@@ -389,9 +389,9 @@ class Running:
                 return
             if (tokens - 1) // self.page_size > kept // self.page_size:
                 tokens = kept + 1  # ask again for one page only, which may be granted
-            elif refusal.preempt != NO_REQUEST and refusal.preempt not in self.arriving:
-                self.retract(self.sequences[refusal.preempt])
-                if refusal.preempt == index:
+            elif refusal.retract != NO_REQUEST and refusal.retract not in self.arriving:
+                self.retract(self.sequences[refusal.retract])
+                if refusal.retract == index:
                     return
             else:
                 self.stalled[index] = sequence

@@ -11,7 +11,7 @@ step and 32 bytes a range of steps:
 
     gaps of a request = the steps of its ranges, one gap each
                       + the time that it waited before the first step of a range, added to that gap
-                      + one gap for each prefill of a request that was preempted, which samples one
+                      + one gap for each prefill of a request that was retracted, which samples one
 
 A pass in which nobody decodes although sequences are active is no step: its time is part of the
 next step. A sequence that joins after it has not waited so long, so its wait counts as negative. A
@@ -233,7 +233,7 @@ class TokenGaps:
         self.paused_ns = 0
 
     def sampled(self, sequence: Sequence) -> None:
-        """A prefill gave the sequence a token: its first one, or one after a preemption."""
+        """A prefill gave the sequence a token: its first one, or one after a retraction."""
         now_ns = self._now_ns()
         if sequence.token_ns != UNSET_NS:
             self.close(sequence)

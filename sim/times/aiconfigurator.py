@@ -1,6 +1,6 @@
 """Times from kernels that NVIDIA measured: the tables of AIConfigurator (the extra `times`).
 
-`aiconfigurator-core` (Apache-2.0) has times of matrix products, attention, experts and exchanges
+`aiconfigurator-core` (Apache-2.0) has times of matrix products, attention, experts and collectives
 between ranks, by accelerator, engine and type, and a compiled engine that interpolates them for a
 model. This module asks that engine for the operations of each pass:
 

@@ -10,7 +10,7 @@
     overhead = fixed + output head of each sequence that samples
 
 Sources: docs/times.md. A layer of routed experts reads at most as many experts as its tokens
-choose. Not modelled: exchanges between ranks, activations, the higher rate of fp8 products, the
+choose. Not modelled: collectives between ranks, activations, the higher rate of fp8 products, the
 expansion of cached latents in an MLA prefill, what an engine adds, how experts and attention are
 spread over ranks, and what stages send.
 """

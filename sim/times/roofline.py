@@ -1,7 +1,7 @@
 """Durations by the shape of each product, of attention, and of what the ranks exchange.
 
 A pass is a list of kernels (see sim/physics): matrix products, routed experts, attention, small
-kernels, exchanges between ranks, and outside its layers the output head and sampling. Each takes
+kernels, collectives between ranks, and outside its layers the output head and sampling. Each takes
 what its kind reaches of the peaks. Kernels of a rank run one after another. Where no CUDA graph
 holds them, a pass takes at least the time of their launches.
 
@@ -22,7 +22,7 @@ from hicache.models.base import ROWS
 from .. import fitted, physics
 from ..engine_profiles import EngineProfile
 from ..hardware import HardwareProfile
-from ..physics import Exchange, Kernel, PerToken, Work, defaults, family, of_reached, real, share
+from ..physics import Collective, Kernel, PerToken, Work, defaults, family, of_reached, real, share
 from .base import Chunks, Parallelism
 
 SUMMARY = "durations by the shape of each product, with what the ranks exchange"
@@ -71,10 +71,10 @@ class Roofline:
         own = [matrix for matrix in plain if matrix.part != "mlp"]
         mlp = [matrix for matrix in plain if matrix.part == "mlp"]
         # of each token of an attention group, and of each token of a stage
-        self._of_group: list[PerToken | Exchange] = [
+        self._of_group: list[PerToken | Collective] = [
             physics.product(matrix, hardware, shared) for matrix in own if not matrix.expands
         ]
-        self._of_stage: list[PerToken | Exchange] = [
+        self._of_stage: list[PerToken | Collective] = [
             physics.product(matrix, hardware, ranks) for matrix in mlp
         ]
         self._expanding = [
@@ -94,7 +94,7 @@ class Roofline:
             for pool in model.pools
             if pool.kind in (*ROWS, "indexer")
         ]
-        self._decoded, self._cached = list[Exchange](), None
+        self._decoded, self._cached = list[Collective](), None
         if dcp > 1:
             self._decoded = physics.decoded(model, hardware, shared, dcp)
             self._cached = physics.cached(model, hardware, shared, dcp)
@@ -102,7 +102,7 @@ class Roofline:
         # outside the layers, by token that is sampled, and by token
         passes = engine.logit_passes or _LOGIT_PASSES
         read = model.vocabulary * _LOGIT_BYTES * passes * physics.NS / hardware.hbm_bytes_per_s
-        self._of_sampled: list[PerToken | Exchange] = [
+        self._of_sampled: list[PerToken | Collective] = [
             physics.head(model, hardware, ranks),
             *physics.logits(model, hardware, ranks),
             PerToken("sampling", 1, 0.0, 0.0, read),
@@ -153,7 +153,7 @@ class Roofline:
             result += [group.of_prefill(chunks, groups) for group in self._attention]
         if decoding:
             result += [group.of_decode(each, attended) for group in self._attention]
-            result += [exchange.of(each) for exchange in self._decoded]
+            result += [collective.of(each) for collective in self._decoded]
         starts = [start for start, _ in chunks] or [0]
         if self._cached is not None and max(starts):
             busiest = -int(-share(sum(starts), max(starts), groups) // 1)

@@ -30,7 +30,7 @@ def request(index: int, session: int = -1, priority: int = 0, length: int = 1) -
 
 
 # What each order is, over (index, session, priority, length) in order of arrival: a request that
-# was preempted stands before the others of its kind.
+# was retracted stands before the others of its kind.
 
 Rule = Callable[[list[Request]], Request]
 RULES: dict[str, Rule] = {
@@ -52,7 +52,7 @@ RULES: dict[str, Rule] = {
     )
 )
 def test_an_order_follows_its_rule(name: str, steps: list[Any]) -> None:
-    """A tuple: a request arrives. None: the best is admitted. "back": it is preempted at once."""
+    """A tuple: a request arrives. None: the best is admitted. "back": it is retracted at once."""
     scheduler: Scheduler[Request] = make(name, WINDOW)
     line: list[Request] = []
     for index, step in enumerate([*steps, *[None] * len(steps)]):

@@ -177,7 +177,7 @@ def _staged(case: Case, pp: int) -> Case:
     ids=lambda item: f"{item.func.__name__} {item.args[0]}",
 )
 def test_drawn_workloads(case: partial[Case], monkeypatch: pytest.MonkeyPatch) -> None:
-    """Failing loads, preemptions, windows, states and every way to compose passes."""
+    """Failing loads, retractions, windows, states and every way to compose passes."""
     retract = Running.retract_wanted
 
     def checked(self: Running) -> None:

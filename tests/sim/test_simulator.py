@@ -27,9 +27,9 @@ from .rig import make
 from .runs import Case, idle, simulated, world_of
 from .workloads import alone
 
-# In 130 a request restarts that has had its first token; in 37 a preempted one would come back at
+# In 130 a request restarts that has had its first token; in 37 a retracted one would come back at
 # once, for ever; in 13, 22, 49 and 53 requests wait for pages between two tokens; in 151 the
-# estimated reserve meets preemptions.
+# estimated reserve meets retractions.
 _CASES = {
     drawn: (*range(24), 130),
     crowded: (0, 2, 9, 22, 49, 53),

@@ -53,7 +53,7 @@ def test_phases_begin_and_end_when_the_records_say(
     assert not any(result.values())
     computed = sum(row["computed_tokens"] for row in rows)
     passes = sum(item["args"]["tokens"] for item in slices(events, "pass"))
-    assert passes >= computed, "what was preempted, or left for another replica, is computed again"
+    assert passes >= computed, "what was retracted, or left for another replica, is computed again"
     assert options or passes == computed
     links = slices(events, "kv_link")
     assert sum(link["args"]["bytes"] for link in links) == sum(

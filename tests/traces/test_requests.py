@@ -99,8 +99,8 @@ def _check_times(result: dict[str, Any], rows: list[dict[str, Any]]) -> None:
     assert result["preempted"] == sum(row["preemptions"] for row in rows)
 
 
-def test_what_a_preempted_request_left_was_in_the_cache(tmp_path: Path) -> None:
-    """Request 4 asks for a part of the answer of request 1, which is preempted, loses it, and
+def test_what_a_retracted_request_left_was_in_the_cache(tmp_path: Path) -> None:
+    """Request 4 asks for a part of the answer of request 1, which is retracted, loses it, and
     waits behind request 4."""
     path = write(
         tmp_path / "trace.jsonl",

@@ -1,7 +1,7 @@
 """Counts what hit in a replay: tokens by tier and turn, what ended the hit of each request, and the
 ceiling of a cache without a limit.
 
-Only the first admission of a request counts; one that was preempted and admitted again is not
+Only the first admission of a request counts; one that was retracted and admitted again is not
 counted twice.
 
     token-weighted      hit tokens / prompt tokens                  long requests count more

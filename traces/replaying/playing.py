@@ -68,7 +68,7 @@ from .traffic import NS_PER_S, Served, Slo
 HELD_IN_HITS = 8  # without a clock: requests for each replica that a router takes for running
 Shown: TypeAlias = AbstractContextManager[Callable[[int], None]]
 MIXED, PREFILL, DECODE = "mixed", "prefill", "decode"
-_MOST_ROUNDS = 10_000
+_MOST_POLLS = 10_000
 _TIMES = (
     *("arrival_ns", "first_token_ns", "finish_ns", "output_length"),
     *("queue_ns", "load_ns", "compute_ns"),
@@ -136,7 +136,7 @@ class Latency:
 
     @property
     def served(self) -> Served:
-        """What limits are about (see load)."""
+        """What limits are about (see traffic)."""
         numbers = self._numbers
         most = int(numbers.max(initial=-1)) + 1
 
@@ -171,9 +171,9 @@ class Run:
     """What a replay did. refused: admissions, chunks and growths refused, by reason. turns: of
     conversations; turns_from: what tells them (see account).
 
-    misses: what ended each hit; of several components, or where it was asked for. preempted: how
-    often a request was preempted. interrupted: stopped by Ctrl-C or a judge; everything else then
-    covers the part that ran. fleet: what each replica did, if there are several; the other figures
+    misses: why each hit is not longer; of several components, or where it was asked for. retracted:
+    how often a request was. interrupted: stopped by Ctrl-C or a judge; everything else then covers
+    the part that ran. fleet: what each replica did, if there are several; the other figures
     are then of all together. stages: use of pipeline stages. timelines: of each replica, where it
     was asked for.
     """
@@ -189,7 +189,7 @@ class Run:
     turns_from: str = ""
     wall_s: float = 0.0
     latency: Latency | None = None
-    preempted: int = 0
+    retracted: int = 0
     interrupted: bool = False
     storage: record.Storage | None = None
     fleet: FleetUse | None = None
@@ -236,7 +236,7 @@ class Hopeless:
         slo, ttft_ns = self._slo, result.first_token_ns - result.arrival_ns
         decode_ns, gaps = result.finish_ns - result.first_token_ns, max(1, result.output_length) - 1
         self.ended += 1
-        self.missed += (  # exact, as `kept` of load
+        self.missed += (  # exact, as `kept` of traffic
             (slo.ttft_ns is not None and ttft_ns > slo.ttft_ns)
             or (slo.tpot_ns is not None and decode_ns > slo.tpot_ns * gaps)
             or (slo.e2e_ns is not None and ttft_ns + decode_ns > slo.e2e_ns)
@@ -345,7 +345,7 @@ def run(
 ) -> Run:
     """One replay, to its end or to Ctrl-C: the result then covers the part that ran.
 
-    command: what the user typed, shown with a violation. follow: tell what ended each hit.
+    command: what the user typed, shown with a violation. follow: tell why each hit is not longer.
     timeline: with a clock, keep what `--timeline` draws. judge: with a clock, may stop it. shown:
     shows the progress. start: time.perf_counter() when the command began.
     """
@@ -523,7 +523,7 @@ class HitsReplay:
 
     def __init__(
         self,
-        trace: Paged,
+        paged: Paged,
         config: Config,
         account: Account,
         observers: Sequence[Observer],
@@ -538,15 +538,15 @@ class HitsReplay:
         self._prefetches = prefetches
         self._rounds = rounds
         self._turn = 0
-        self._trace = trace
+        self._paged = paged
         self._account = account
         self._retention = Retention(retention, self._driver.feed)
         self._stepwise = len(config.components) > 1
 
     def run(self, progress: Callable[[int], None]) -> None:
         """Serves all requests in file order. progress: called with the number done so far."""
-        self._retention.pin(self._trace)
-        for job in self._trace.jobs:
+        self._retention.pin(self._paged)
+        for job in self._paged.jobs:
             self._retention.until(job.arrival_ns)
             if self._rounds is not None and self._rounds.turns[job.index] > self._turn:
                 self._turn = self._rounds.turns[job.index]
@@ -555,13 +555,13 @@ class HitsReplay:
             self.serve(job)
             if not job.index & 63:
                 progress(job.index)
-        progress(len(self._trace.jobs))
+        progress(len(self._paged.jobs))
 
     def serve(self, job: Job) -> None:
         """Serves one request from its arrival to its end."""
-        request, length, trace = job.index, job.input_length, self._trace
+        request, length, paged = job.index, job.input_length, self._paged
         feed = self._driver.feed
-        key = trace.prompt_key(job)
+        key = paged.prompt_key(job)
         feed(Arrived(request, key, length, key.pages, job.priority))
         if self._prefetches is not None:
             self._settle()  # its prefetch ends before it is admitted
@@ -576,10 +576,10 @@ class HitsReplay:
                 break
             # a component that takes its pages chunk by chunk may have limited the pass
             outcomes = self._granted(job, ContinueWanted(request, length - prefill.end_token))
-        if trace.knows_output:
+        if paged.knows_output:
             length += job.output_length - 1  # the last generated token has no KV
             self._generate(job, length)
-            key = trace.key(job, length)
+            key = paged.key(job, length)
         feed(Finished(request, key, length))
         if self.core.view.transfers:
             self._settle()
@@ -587,7 +587,7 @@ class HitsReplay:
     def _generate(self, job: Job, final: int) -> None:
         """Grows the request to `final` tokens: page by page with windows, else in one step."""
         length = job.input_length
-        step = self._trace.page_size if self._stepwise else max(1, final - length)
+        step = self._paged.page_size if self._stepwise else max(1, final - length)
         while length < final:
             wanted = min((length // step + 1) * step if self._stepwise else final, final)
             self._granted(job, PagesWanted(job.index, wanted, length))
@@ -601,7 +601,7 @@ class HitsReplay:
         if any(isinstance(item, Load) for item in outcomes):
             self._executor.start()
             self._driver.poll()
-        size, length = self._trace.page_size, job.input_length
+        size, length = self._paged.page_size, job.input_length
         device = min(admitted.device_pages * size, length)
         host = min((admitted.device_pages + admitted.host_pages) * size, length) - device
         storage = 0
@@ -613,7 +613,7 @@ class HitsReplay:
 
     def _granted(self, job: Job, event: Event) -> list[Outcome]:
         """Feeds the event until it is not refused. Only transfers can delay it."""
-        for _ in range(_MOST_ROUNDS):
+        for _ in range(_MOST_POLLS):
             outcomes = self._driver.feed(event)
             refused = first_of(Refused, outcomes)
             if refused is None:
@@ -633,7 +633,7 @@ class HitsReplay:
 
     def _settle(self) -> None:
         """Answers transfers until none is left. A reply may start another transfer."""
-        for _ in range(_MOST_ROUNDS):
+        for _ in range(_MOST_POLLS):
             self._executor.start()
             self._driver.poll()
             if not self.core.view.transfers:
@@ -680,7 +680,7 @@ def _collected(play: _Play) -> Run:
         components=_components(play),
         misses=play.misses,
         latency=latency,
-        preempted=0 if result is None else sum(request.retractions for request in result.requests),
+        retracted=0 if result is None else sum(request.retractions for request in result.requests),
         interrupted=play.interrupted,
         storage=_storage(play) if play.stores else None,
         fleet=None if config.fleet is None else _fleet(play),

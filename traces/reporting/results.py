@@ -117,7 +117,7 @@ def result_of(trace: Trace, settings: ReplayConfig, run: Run) -> Result:
         times_from=settings.time_model.label,
         stages=run.stages,
         expected_error=_expected(settings, run, latency, load.queueing_share),
-        preempted=run.preempted,
+        preempted=run.retracted,
     )
 
 

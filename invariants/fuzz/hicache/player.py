@@ -267,7 +267,7 @@ class Player(Clients):
     def give_way(self, outcomes: list[Outcome]) -> None:
         """After a refusal for lack of pages, the request that it names is retracted or aborted."""
         for item in outcomes:
-            victim = self.jobs.get(item.preempt) if isinstance(item, Refused) else None
+            victim = self.jobs.get(item.retract) if isinstance(item, Refused) else None
             if isinstance(item, Refused) and victim is not None and item.reason == "no_pages":
                 running = victim.stage in ("decoding", "idle")
                 (self.retract if running else self.abort)(victim)
