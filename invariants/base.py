@@ -7,8 +7,8 @@ A check overrides one or more of these methods; `checker` runs them incrementall
 
     node     local      a condition on one node, its parent and its children
     totals   aggregate  an equation over sums that the shadow state updates incrementally
-    issue    temporal   a rule about an event or an outcome before it is filed
-    see      temporal   a rule about an event or outcome, after the shadow has filed everything
+    issue    temporal   a rule about an event or an outcome before it is recorded
+    see      temporal   a rule about an event or outcome, after the shadow has recorded everything
     audit    any        a condition that needs a pass over the whole state
     still    temporal   a condition that holds when everything was released and written back
 
@@ -35,7 +35,7 @@ from .shadow.shadow import Shadow
 CRASH, INVARIANT, WRONG_BYTES, HAZARD, LIVENESS = 10, 11, 12, 13, 14
 NONDETERMINISM, HARNESS = 16, 17
 
-SENTENCE = "The core answers each event as the specification does."
+SPEC_SENTENCE = "The core answers each event as the specification does."
 
 
 class Violation(AssertionError):
@@ -80,7 +80,7 @@ class SpecMismatch(AssertionError):
         expected: Outcome | None = None,
         actual: Outcome | None = None,
     ) -> None:
-        super().__init__(f"{kind}: {SENTENCE}\n    {text}")
+        super().__init__(f"{kind}: {SPEC_SENTENCE}\n    {text}")
         self.kind = kind
         self.text = text
         self.about = tuple(about)
@@ -123,7 +123,7 @@ KINDS: dict[int, type[Violation]] = {
 }
 
 
-class Broken(Exception):
+class CheckFailed(Exception):
     """Raised by `Check.fail`; `checker` turns it into a Violation with a story."""
 
     def __init__(self, check: Check, equation: str, about: Sequence[About]) -> None:
@@ -150,11 +150,11 @@ class Check:
         """Called after each operation, and in a full check with the recounted shadow state."""
 
     def issue(self, shadow: Shadow, item: Any, view: CoreView) -> None:
-        """Called for each event before the core gets it, and for each outcome before it is filed,
-        if its type is in `sees`."""
+        """Called for each event before the core gets it, and for each outcome before it is
+        recorded, if its type is in `sees`."""
 
     def see(self, shadow: Shadow, item: Any, view: CoreView) -> None:
-        """Called for each event and outcome of a type in `sees`, after the shadow has filed
+        """Called for each event and outcome of a type in `sees`, after the shadow has recorded
         everything."""
 
     def audit(self, shadow: Shadow, view: CoreView) -> None:
@@ -165,7 +165,7 @@ class Check:
 
     def fail(self, equation: str, *about: About) -> NoReturn:
         """Reports a failure with its figures. about: the objects whose story explains it."""
-        raise Broken(self, equation, about)
+        raise CheckFailed(self, equation, about)
 
 
 def overrides(check: Check, shape: str) -> bool:

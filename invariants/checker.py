@@ -1,10 +1,10 @@
-"""Observes one core: files every operation in the shadow state and runs the checks.
+"""Observes one core: records every operation in the shadow state and runs the checks.
 
 Lives here: when each check runs, the levels, and turning a failure into a report.
 
-    every    files each operation and runs every check that may be affected; a full recount follows
-             every 64 operations (fewer on large trees, see `audit_every`), after each failed reply,
-             after each flush, and at the end
+    every    records each operation and runs every check that may be affected; a full recount
+             follows every 64 operations (fewer on large trees, see `audit_every`), after each
+             failed reply, after each flush, and at the end
     sampled  only remembers operations; recounts the state from the view at the same interval and
              runs the checks that need no history (nodes, sums, queues)
     off      does nothing
@@ -204,12 +204,12 @@ class Checker:
         """Runs checks; turns a failure into a Violation with the story of its objects."""
         try:
             work(*args)
-        except base.Broken as broken:
+        except base.CheckFailed as broken:
             check = broken.check
             kind, named = base.KINDS[check.kind], (check.name, check.sentence)
             self._report(kind, *named, broken.equation, broken.about)
         except base.SpecMismatch as broken:
-            self._report(base.Violation, broken.kind, base.SENTENCE, broken.text, broken.about)
+            self._report(base.Violation, broken.kind, base.SPEC_SENTENCE, broken.text, broken.about)
         except Mismatch as broken:
             sentence = (
                 "The shadow state that was kept step by step equals a recount of the whole state."

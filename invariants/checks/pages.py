@@ -101,10 +101,7 @@ class OwnHost(_Ownership):
 
 class PoolSum(Check):
     name = "POOL-SUM"
-    sentence = (
-        "free + evictable + protected + request-held + in-transfer + retiring == capacity, "
-        "per pool."
-    )
+    sentence = "free + owned + cached + reserved + retiring == capacity, per pool."
 
     def totals(self, shadow: Shadow, view: CoreView) -> None:
         for pages in shadow.pages:
@@ -116,10 +113,9 @@ class PoolSum(Check):
             retiring = pool.counts[_RETIRING]
             total = pool.free + nodes + requests + transfers + retiring
             self.fail(
-                f"{pages.where}: free {pool.free} + evictable "
-                f"{nodes - pages.protected} + protected {pages.protected} + request-held "
-                f"{requests} + in-transfer {transfers} + retiring {retiring} = {total}, capacity "
-                f"{pages.capacity}; the ledger counts {pool.counts} with "
+                f"{pages.where}: free {pool.free} + owned {requests} + cached {nodes} "
+                f"({pages.protected} protected) + reserved {transfers} + retiring {retiring} = "
+                f"{total}, capacity {pages.capacity}; the ledger counts {pool.counts} with "
                 f"{pool.protected} protected",
                 story.pool(pages),
             )

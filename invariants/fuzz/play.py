@@ -1,6 +1,6 @@
 """Plays one sequence on a target, from an open cache to an empty one, and reports a failure.
 
-Phases: the entries, with every law after each; then, without faults, every request must end in a
+Phases: the entries, with every law after each; finish: without faults, every request must end in a
 bounded number of rounds; then everything is let go, and every pool must be whole again.
 """
 
@@ -143,7 +143,7 @@ class TargetPlayer:
             while (entry := next_entry(player, len(entries))) is not None:
                 entries.append(entry)
                 play_entry(player, self.ops, entry)
-            refill(player)
+            finish(player)
             empty(player)
         except Unfit:
             self.unfit += 1
@@ -209,7 +209,7 @@ def look(player: Player, full: bool = False) -> None:
         raise Broken("OWN-CHECK", " ".join(message)[:400] or "an assertion", kind) from error
 
 
-def refill(player: Player) -> None:
+def finish(player: Player) -> None:
     """Serves every request to its end, without faults. Raises Broken("PROGRESS")."""
     player.settle()
     if player.target.can.serves:

@@ -380,7 +380,7 @@ class NodeShadow:
         return records
 
     def refresh(self, record: NodeRecord) -> None:
-        """Updates locks and candidacy from the page shadow state, after everything is filed."""
+        """Updates locks and candidacy from the page shadow state, after everything is recorded."""
         locked, shadows = record.locked, self.pages
         for slot, pages in enumerate(record.pages):
             if pages is None or not len(pages):

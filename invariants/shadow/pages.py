@@ -167,8 +167,8 @@ class PageShadow:
         self.released.append(pages)
 
     def sort_out(self) -> None:
-        """Finds the released pages without a holder, after everything is filed: `freed` if unused,
-        `retired` if an open action still uses them.
+        """Finds the released pages without a holder, after everything is recorded: `freed` if
+        unused, `retired` if an open action still uses them.
         """
         released = self.released
         if released:

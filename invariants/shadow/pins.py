@@ -1,7 +1,7 @@
 """What is locked: the pages of a transfer until its reply, and pinned prefixes.
 
-Lives here: the locks of one transfer record, taken when it is filed, and what pinned prefixes lock,
-as the core notes it for each: what a pin may hold is for the specification to say.
+Lives here: the locks of one transfer record, taken when that is made, and what pinned prefixes
+lock, as the core notes it for each: what a pin may hold is for the specification to say.
 
     the backbone      of the path to the transfer's boundary, or to the deepest node that it reads,
                       on both tiers; on host alone if storage is the other side

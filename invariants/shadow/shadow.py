@@ -1,9 +1,9 @@
 """The shadow state of one core, kept from events, outcomes and the read-only view only.
 
-Lives here: the order in which one operation is filed. Every old fact is retracted before a new one
-is claimed. The shadow state compute again what the core computes, with none of its code.
+Lives here: the order in which one operation is recorded. Every old fact is retracted before a new
+one is claimed. The shadow state computes again what the core computes, with none of its code.
 
-    landed bytes -> committed bytes -> retract nodes, leavers -> file actions -> retract requests
+    landed bytes -> committed bytes -> retract nodes, leavers -> record actions -> retract requests
       -> claim nodes, requests -> pin paths -> clock -> refresh what changed
 """
 
@@ -40,7 +40,7 @@ _TIERS = (Tier.DEVICE, Tier.HOST)
 _ACTIONS: frozenset[type] = frozenset(get_args(actions.Action))
 _OF_PAGES = (actions.Admitted, actions.Cached, actions.Granted)
 _OFTEN_IDLE = (events.EvictWanted, events.TimePassed, events.PrefetchLimitReached)
-Asks = dict[type, list[Any]]  # by type, checks to run before an action is filed
+Asks = dict[type, list[Any]]  # by type, checks to run before an action is recorded
 
 
 class Shadow:
@@ -68,13 +68,13 @@ class Shadow:
         self.storage = StorageShadow(config, kinds, self.pages[self.width :])
         self.pins = PinShadow(self.pages, self.nodes)
         self.operations = 0
-        self.history = True  # whether all operations were filed
+        self.history = True  # whether all operations were recorded
         self.event: events.Event = events.Flushed()
         self.outcomes: Sequence[actions.Outcome] = ()
         self.changed: list[PageShadow] = []  # pools with pages that changed owners or ended a use
         self.clashed = False  # whether a page has two owners, or another one than it should have
-        self.moves: list[Move] = []  # of the transfer that is being filed
-        self.uses: list[Use] = []  # of the pass that is being filed
+        self.moves: list[Move] = []  # of the transfer that is being recorded
+        self.uses: list[Use] = []  # of the pass that is being recorded
         self.missing: list[str] = []  # used paths that are not in the tree
         self.answered: TransferRecord | None = None  # the transfer record that this event answers
         self.left: Tags | None = None  # of a request that committed and left
@@ -179,7 +179,7 @@ class Shadow:
         self._advance_clock(outcomes)
 
     def glance(self, event: events.Event) -> None:
-        """Records what a recount needs, if operations are not filed."""
+        """Records what a recount needs, if operations are not recorded."""
         self.operations += 1
         if type(event) is events.Arrived:
             self.nodes.stride = event.key.stride
@@ -226,7 +226,7 @@ class Shadow:
             self.uses = uses_of(action, self.kinds, self.page_size, shared, load)
 
     def _file(self, action: actions.Action) -> None:
-        transfer = self.transfers.file(action, self.moves, self.uses)
+        transfer = self.transfers.record(action, self.moves, self.uses)
         if (
             type(action) is actions.Fetch
             and (lookup := self.storage.looked_up(self.event)) is not None

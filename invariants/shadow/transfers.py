@@ -1,6 +1,6 @@
 """The open actions, and the pages that each of them reads, writes and locks.
 
-Lives here: filing an action, landing its bytes and closing it at its reply, on the page shadow
+Lives here: recording an action, landing its bytes and closing it at its reply, on the page shadow
 state.
 
     load      reads host pages, writes device pages (owned by the transfer record until it lands)
@@ -194,14 +194,14 @@ class TransferShadow:
         self.open: dict[TransferId, TransferRecord] = {}
         self.latest: TransferId = 0
         self.settled: TransferId = 0  # the latest transfer record before this operation
-        self.fresh: list[TransferRecord] = []  # filed in this operation
+        self.fresh: list[TransferRecord] = []  # recorded in this operation
 
     def slots(self, transfer: TransferRecord, index: int) -> tuple[int, int]:
         """The slots of a component's source and target."""
         source, target = transfer.tiers
         return source * self.width + index, target * self.width + index
 
-    def file(self, action: Action, moves: Sequence[Move], uses: Sequence[Use]) -> TransferRecord:
+    def record(self, action: Action, moves: Sequence[Move], uses: Sequence[Use]) -> TransferRecord:
         """Files an action. moves: of a transfer. uses: of a pass."""
         transfer = TransferRecord(action, getattr(action, "request", -1))
         transfer.moves, transfer.uses = moves, uses

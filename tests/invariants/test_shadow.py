@@ -12,7 +12,7 @@ from hicache.core.actions import Backup, Copy
 from hicache.core.config import Config
 from hicache.core.core import Core
 from hicache.core.types import Key, Tier
-from invariants.base import HARNESS, Broken
+from invariants.base import HARNESS, CheckFailed
 from invariants.checks.ends import LockBalance
 from invariants.checks.requests import PeerMap
 from invariants.checks.transfers import HappensBeforeWrite
@@ -125,7 +125,7 @@ def test_a_copy_of_a_page_without_node_pins_nothing_and_is_reported(owner: int) 
     source, target = np.array([4]), np.array([2])
     shadow.device.owner[4] = owner
     action = Backup(9, (Copy("full", source, target),))
-    transfer = shadow.transfers.file(action, (Move(0, source, target),), ())
+    transfer = shadow.transfers.record(action, (Move(0, source, target),), ())
     message = lock(transfer, shadow.transfers, shadow.nodes, shadow.requests)
     assert message == "transfer 9 reads page 4 of no node"
     assert (transfer.locks, transfer.path) == ([], 0)
@@ -153,7 +153,7 @@ def test_pages_of_a_node_with_unequal_locks_are_found_in_every_pool(slot: int) -
     shadow, _ = two_components()
     LockBalance().audit(shadow, shadow)
     shadow.pages[slot].locks[1] = 1
-    with pytest.raises(Broken, match=rf"node 9, {SLOTS[slot]}: .* 0 to 1 holders"):
+    with pytest.raises(CheckFailed, match=rf"node 9, {SLOTS[slot]}: .* 0 to 1 holders"):
         LockBalance().audit(shadow, shadow)
 
 
@@ -170,7 +170,7 @@ def test_a_peer_of_another_owner_is_found_where_the_node_moved_or_pages_clash(
     if not moved and not clashed:
         PeerMap().node(shadow, record, node)
         return
-    with pytest.raises(Broken, match="its peer device swa page 1 request 3's"):
+    with pytest.raises(CheckFailed, match="its peer device swa page 1 request 3's"):
         PeerMap().node(shadow, record, node)
 
 
@@ -182,5 +182,5 @@ def test_a_second_writer_of_a_host_page_is_found() -> None:
     shadow: Any = SimpleNamespace(uses=[], moves=moves, passes_before=lambda item: [])
     shadow.pool, shadow.transfers = lambda *at: pool, SimpleNamespace(open={})
     unread: Any = None
-    with pytest.raises(Broken, match="transfer 1 writes host page 3: expected 0 unanswered"):
+    with pytest.raises(CheckFailed, match="transfer 1 writes host page 3: expected 0 unanswered"):
         HappensBeforeWrite().issue(shadow, Backup(1, ()), unread)

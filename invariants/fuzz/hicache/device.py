@@ -28,10 +28,10 @@ from invariants.fuzz.schedules import Job, Pending, by_time
 from invariants.fuzz.sequence import FuzzSequence
 from sim.clock import Clock
 from sim.content import Words, prefix_tags
+from sim.device.guard import FreedPages, Guard
 from sim.device.hazards import Hazards
 from sim.device.link import Link
 from sim.device.memory import Memory, audit
-from sim.device.shadow import FreedPages, Shadow
 from sim.device.simulated import SimDevice, SimDeviceOptions
 from sim.engine.forward import Accesses, Forward
 from sim.engine.sequence import Sequence as Running
@@ -161,14 +161,14 @@ class DevicePlayer(Player):
         self.clock, self.memory = Clock(), Memory(places, layers)
         link = Link(self.clock, RATE, RATE * 3 // 2, settings.latency_ns)
         device = PlannedDevice(self.clock, link, (settings.page_ns,) * layers, self.memory)
-        self.device, self.shadow = device, Shadow(device, Hazards(places, layers))
+        self.device, self.guard = device, Guard(device, Hazards(places, layers))
         options = ControllerOptions(backup_batches=settings.depth)
-        self.controller = TransferController(self.shadow, options)
+        self.controller = TransferController(self.guard, options)
         accesses = Accesses(config, self.core.view.components)
-        self.forward = Forward(device, self.shadow, self.controller, device, accesses, checked=True)  # type: ignore[arg-type]
-        self.observe(FreedPages(self.shadow))
+        self.forward = Forward(device, self.guard, self.controller, device, accesses, checked=True)  # type: ignore[arg-type]
+        self.observe(FreedPages(self.guard))
         for (tier, component), count in places.items():
-            self.shadow.freed(tier, component, np.arange(count, dtype=np.int64))
+            self.guard.freed(tier, component, np.arange(count, dtype=np.int64))
         self._running: dict[int, Running] = {}
         self._queued: dict[str, list[tuple[Load | Backup, Plan]]] = {WRITE: [], LOAD: []}
         self._launches: list[tuple[Prefill, Plan, Running]] = []
@@ -280,7 +280,7 @@ class DevicePlayer(Player):
         for reply in self.controller.poll():
             if isinstance(reply, LoadDone | BackupDone):
                 self._end(reply.transfer, LOAD if isinstance(reply, LoadDone) else WRITE, reply.ok)
-        self.shadow.check()
+        self.guard.check()
         self._start()
 
     def _pass_time(self) -> None:
@@ -343,6 +343,6 @@ class DevicePlayer(Player):
         """Checks all cached pages, and that free pages were not written, when nothing runs."""
         self._run(dry=True)
         audit(self.core.view, self.memory)
-        self.shadow.sweep()
+        self.guard.sweep()
         self._run(dry=True)
-        self.shadow.check()
+        self.guard.check()

@@ -1,9 +1,9 @@
 """Plays one sequence from its first entry to an empty core, and reports a failure.
 
-Phases: play the entries; heal (without faults, every accepted request must end in a bounded number
-of rounds); drain (unpin all, let every period pass, evict everything, detach the storage), after
-which the core must be as a new one: a reservation, a lock or a place in a queue that outlives what
-it was for may stay unseen as long as requests run.
+Phases: play the entries; finish (without faults, every accepted request must end in a bounded
+number of rounds); drain (unpin all, let every period pass, evict everything, detach the storage),
+after which the core must be as a new one: a reservation, a lock or a place in a queue that
+outlives what it was for may stay unseen as long as requests run.
 """
 
 import shlex
@@ -187,9 +187,9 @@ def step(player: Player, ops: dict[str, Operation], entry: Entry) -> None:
 
 
 def end(player: Player) -> None:
-    """Heals, checks what was carried out, lets everything go, and checks what is left."""
+    """Finishes, checks what was carried out, lets everything go, and checks what is left."""
     player.acts = ()
-    refill(player)
+    finish(player)
     player.checker.finish(player.core.view)
     player.at_rest()
     drain(player)
@@ -197,7 +197,7 @@ def end(player: Player) -> None:
     player.checker.finish(player.core.view)
 
 
-def refill(player: Player) -> None:
+def finish(player: Player) -> None:
     """Ends every accepted request without faults. Raises StuckError after too many rounds."""
     player.settle()
     for _ in range(ROUNDS * (1 + len(player.jobs))):

@@ -51,7 +51,7 @@ class _Look(NamedTuple):
     actual: list[bytes]
 
 
-class Shadow(HazardDevice[Device]):
+class Guard(HazardDevice[Device]):
     """See the module. spoiled: pages scribbled. intact: pages that still held their poison."""
 
     def __init__(self, inner: Device, hazards: Hazards) -> None:
@@ -172,12 +172,12 @@ class Shadow(HazardDevice[Device]):
 
 
 class FreedPages:
-    """An observer that tells a shadow which pages the core freed, even if they were allocated again
+    """An observer that tells a guard which pages the core freed, even if they were allocated again
     in the same call.
     """
 
-    def __init__(self, shadow: Shadow) -> None:
-        self._shadow = shadow
+    def __init__(self, guard: Guard) -> None:
+        self._guard = guard
         self._known: dict[_Place, Pages] = {}
 
     def on_event(self, event: Event, view: CoreView) -> None:
@@ -189,7 +189,7 @@ class FreedPages:
                 generation = view.pool(tier, index).generation
                 known = self._known.get((tier, component))
                 if known is not None:
-                    self._shadow.freed(tier, component, np.flatnonzero(generation != known))
+                    self._guard.freed(tier, component, np.flatnonzero(generation != known))
                 self._known[tier, component] = generation.copy()
 
 
