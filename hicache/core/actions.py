@@ -1,10 +1,9 @@
 """Outcomes, the output of `Core.handle`: actions for executors and notices for everyone else.
 
-An *action* (`Load`, `Backup`, `Prefill`, `Lookup`, `Fetch`, `Store`, `Delete`) asks an executor to
-move or look up bytes or to run a forward pass.
-It has a `transfer` number, and exactly one reply event answers it. A *notice* asks for nothing. All
-outcomes are immutable and carry page numbers only: no tensors, nodes or callbacks. Page arrays are
-snapshots and never change after the call that returned them.
+An *action* (`Load`, `Backup`, `Prefill`, `Lookup`, `Fetch`, `Store`, `Delete`) asks to move or look
+up bytes or to run a forward pass. It has a `transfer` number, and one reply event answers it. A
+*notice* asks for nothing. All outcomes are immutable and carry page numbers only: no tensors, nodes
+or callbacks. Page arrays are snapshots and never change after the call that returned them.
 """
 
 from typing import Literal, NamedTuple, TypeAlias
@@ -323,9 +322,9 @@ class Unpinned(NamedTuple):
     pages: int
 
 
-Transfer: TypeAlias = Load | Backup
+HostCopy: TypeAlias = Load | Backup
 StorageAction: TypeAlias = Lookup | Fetch | Store | Delete
-Action: TypeAlias = Transfer | Prefill | StorageAction
+Action: TypeAlias = HostCopy | Prefill | StorageAction
 Notice: TypeAlias = (
     Matched
     | Admitted

@@ -1,6 +1,6 @@
 """The life of a request: arrive, match, be admitted, continue prefill, grow, finish, be retracted.
 
-This file has one handler for each event of the scheduler, and the one for the end of a prefill.
+This file has one handler for each event of the engine, and the one for the end of a prefill.
 Each handler first checks its event (see `refusals`) and raises CallerError before anything has
 changed. `placement` plans an admission, `insertion` changes the tree.
 """

@@ -1,10 +1,12 @@
 """The core. Its only entry point is `handle(event) -> list of outcomes`: synchronous, deterministic
-and without effects outside. It decides; executors move bytes, the scheduler runs the passes, and
-both answer each action with one event. A decode step is no event.
+and without effects outside. It decides; executors move bytes, the engine runs the passes, and both
+answer each action with one event. A decode step is no event.
 
 **Nodes and boundaries.** A node is a run of pages below its parent in a radix tree. Each component
-(kind of attention) has a copy of the run or not, on device and on host. A component requires of a
-prefix the pages less than `window_pages` above its end.
+(kind of attention) has a copy of the run or not, on device and on host. Of a prefix, a component
+requires the last `window_pages` pages. Requests make boundaries, ends of nodes: at the end of each
+pass, rounded down to every component's interval, and when they end. What they compute behind their
+last boundary stays their own.
 
     live boundary   a node's end at which every component has what it requires, on device or host
     live_distance   pages from the node's end down to the nearest live boundary at or below it: 0 if
@@ -13,8 +15,8 @@ prefix the pages less than `window_pages` above its end.
     unreachable     a copy that no live boundary at or below it requires, because all are too far:
                     live_distance >= window_pages
 
-They change when a component comes to a node or leaves its last tier, and when a node is split. If
-the backbone (full attention) is the only component, every node's end is live. A match finds
+Live boundaries change when a component comes to a node or leaves its last tier, and with a split.
+If the backbone (full attention) is the only component, every node's end is live. A match finds
 
     device anchor   the deepest node where every component is valid on device (S last_device_node)
     best anchor     the deepest where each is valid on device or host (S best_match_node)
@@ -26,51 +28,65 @@ the backbone (full attention) is the only component, every node's end is live. A
     FREE --reserve--> RESERVED by a transfer -+
     OWNED, RESERVED, CACHED --give_back--> FREE, or while on loan RETIRING --last repay--> FREE
 
-Given back are what was evicted, what a finished request has left, its duplicates (own pages that a
-node has too), and targets of a failed copy. On loan (`lend`) are the sources of a copy, and all
-that a prefill reads or writes; the targets of a copy are RESERVED.
+A request gives back its own pages that lie behind a window, that no boundary requires, that a node
+has too (duplicates), and at its end the rest; a node what is evicted, expires, is flushed, or is on
+device after a load (`exchange_pages`); a transfer the targets that no node took. Each freeing gives
+a page a new generation. On loan (`lend`) are the sources of a copy, and all that a prefill reads or
+writes of its request's own. A cached page retires only at a flush, with a deleted node that a store
+reads, or while a second pass of its request runs.
 
 **Locks.** A receipt lists what its holder locked: a request, on device, what its prefix requires; a
 pin the same on its tier; a transfer see below. A release undoes exactly that list. Only pages that
 a node has can be locked. If the backbone of a node is locked, so is that of every node above it; if
 another component of a node is locked, so is its backbone there. So eviction reaches the unlocked
-cached pages of a pool and no others. Fetches and stores lock host copies only, so the nodes above
-may leave the device meanwhile: if such a node is copied to host, the transfers that lock copies
-below it lock the new copy too; if it is deleted, so is all below it.
+cached pages of a pool and no others. Fetches and stores lock host copies only. With write_back a
+node above these may be on device alone: when it is copied to host, they lock the new copy too; when
+it is deleted, so are the nodes below it, which are on host alone, and these locks end.
 
 **Eviction** takes unreachable copies first, then the lowest rank, then the deeper node; on host,
 copies on host only before those also on device. The backbone goes from its leaves up, page by page
-from a leaf's end, as many as are short (as V; S whole nodes); others leave tombstones above leaves.
+from a leaf's end, as many as are short (as V; S whole nodes). Another component may leave a node
+above the leaves, too, which is a *tombstone* then.
 
-**Transfers.** A transfer is an action without its reply.
+**Transfers.** A transfer is an action of any kind without its reply.
 
     kind     segments                   locks until the reply (of a path, the backbone)
     load     host to device             its path on both tiers, and what it copies
     backup   device to host             its path on both tiers, and what it copies
     fetch    to host pages of no node   what is known of its path, on host
     store    host pages of one node     its path on host, and what it copies
+    prefill  none                       none; the last of a request that is gone, its locks
     others   none                       none
 
-    load     nodes take over its targets when it lands: at its own reply or at that of the prefill
-             that reads it, whichever comes first. A page is freed if the node got a copy meanwhile.
+    load     of at least `load_threshold_pages` and at most `load_quota_pages`. Nodes take over its
+             targets when it lands: at its own reply or at that of the prefill that reads it (in the
+             engine the usual case), whichever comes first. A target is freed if its node got a copy
+             meanwhile.
     prefill  has its request's own pages and the targets of its load on loan; those given back while
              it runs (abort, duplicates) retire. The passes of a request end in the order in which
-             they began; the last one gets its locks if the request is gone. Transfers of an aborted
-             or restarted request go on and end like others.
-    backup   of nodes that were used `threshold` times, if fewer than `max_backups` are in flight
-             and host has room; else their pages leave the device without a copy. Parents before
-             children, the backbone first; they land in order, and a copy whose parent or backbone
-             copy is missing is discarded under a `contiguous` policy (write_through). The reply
-             to one that an eviction waits for (write_back) frees no device page: the node is on
-             host and unlocked then, and a later eviction demotes it (S waits in evict), or drops
-             it if the backup failed. Any other that failed is tried again at the next use.
+             they began. Transfers of an aborted or restarted request go on and end like others.
+    backup   of nodes that were used `threshold` times. If `max_backups` are in flight, if host has
+             no room or if it fails, it is tried again at the next use; what is evicted before goes
+             without a copy. Parents before children, the backbone first; they land in order, and a
+             copy whose parent or backbone copy is missing is discarded under a `contiguous` policy
+             (write_through). One for an eviction (write_back) begins whenever host has room. Its
+             reply frees no device page: the node is on host and unlocked then, and a later eviction
+             demotes it (S waits in evict), or drops it if the backup failed.
+    lookup   of what the tree lacks of a request that arrives; others that lack it join. No pages.
+    fetch    of what the lookup found, if host has room and, under a `contiguous` policy, has the
+             prefix above it. Nodes take what has arrived; the rest is freed.
+    store    of one node. Nodes queue after a backup, and when they are used and storage is not
+             believed to have their host copies; at most `max_stores` are in flight. Its reply says
+             what storage has: this is believed. A failed one is tried `store_tries` times.
 
-**Events.** An event is checked first; after a CallerError nothing has changed. *Room* is made by
-evicting: Evicted, and Backup of what is written back, come before the outcomes below. AdmitWanted
-takes the backbone's pages of the whole prompt, of others those of a chunk. *Used* counts ticks and
-hits; an *insertion* makes room for states. What has no room or is too early is `Refused`. An
-admission that does not wait for its prefetch first does what PrefetchLimitReached does. Pins take
-hold of what has come to their tier. KvStored and KvRemoved tell routers of all that comes and goes.
+**Events.** An event is checked first; after a CallerError nothing has changed. Arrived is a
+request's first event. *Room* is made by evicting: Evicted, and Backup of what is written back, come
+before the outcomes below. AdmitWanted splits the node where its match ends. It takes the backbone's
+pages of the whole prompt, so that no chunk waits for them (S, V: those of a chunk), and of others
+those of a chunk. *Used* counts ticks and hits; an *insertion* makes room for states. What has no
+room or is too early is `Refused`. While its prefetch runs, an admission is refused (`fetching`) if
+the prefetch policy waits; else it first does what PrefetchLimitReached does. Pins take hold of what
+has come to their tier. KvStored and KvRemoved tell routers of all that comes and goes.
 StorageDetached comes at once or with the last reply; a failed pass gives Restarted alone.
 
     event                 reads         changes                        emits, in this order
@@ -80,9 +96,9 @@ StorageDetached comes at once or with the last reply; a failed pass gives Restar
     ContinueWanted        pools         windows, room, tables          Prefill
     PagesWanted           pools         windows, room, tables          Granted
     PrefillDone           its request   load, insertion, used, locks   Cached, Backup, Store
-    Finished              its request   insertion, used, all freed     Backup, Released, Store
+    Finished              its request   insertion, used, rest freed    Backup, Released, Store
     Retracted             its request   the same, then it waits again  Backup, Released, Store
-    Aborted               its transfers all freed, transfers go on     Abandoned, Released
+    Aborted               its transfers its own pages freed            Abandoned, Released
     LoadDone              its transfer  nodes take its pages, locks    Restarted if it failed
     BackupDone            its transfer  nodes take its pages, locks    Store
     LookupDone            tree, host    locks and room on host         Fetch or Prefetched, Lookup

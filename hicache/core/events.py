@@ -1,6 +1,6 @@
 """Events: the only input of `Core.handle`. They say what happened, and they are immutable.
 
-An event of the scheduler carries a request id that the scheduler chose. An event of an executor
+An event of the engine carries a request id that the engine chose. An event of an executor
 (`LoadDone`, `BackupDone`, `PrefillDone`, `LookupDone`, `FetchDone`, `StoreDone`, `DeleteDone`)
 carries the `transfer` of the action that it answers. Each action is answered exactly once. A
 failure is an event with `ok=False` or fewer `pages`, not an exception.
@@ -54,7 +54,7 @@ class MatchWanted(NamedTuple):
 
 
 class AdmitWanted(NamedTuple):
-    """The scheduler chose a waiting request and grants a first prefill chunk of `chunk` tokens.
+    """The engine chose a waiting request and grants a first prefill chunk of `chunk` tokens.
 
     Answered by `Admitted` and `Prefill` (and `Load` where a host prefix is loaded back), or by
     `Refused`. After `Refused` the request still waits, and the tree is as before, except for splits
@@ -152,7 +152,7 @@ class Flushed(NamedTuple):
 class PrefetchLimitReached(NamedTuple):
     """A waiting request has waited for its prefetch as long as it may, and goes on without it.
     Legal for every waiting request. Answered by `Prefetched` if a prefetch was under way, and
-    otherwise by nothing. The core has no clock, so the scheduler keeps the time."""
+    otherwise by nothing. The core has no clock, so the engine keeps the time."""
 
     request: RequestId
 
@@ -173,7 +173,7 @@ class DetachWanted(NamedTuple):
 class TimePassed(NamedTuple):
     """A period of time has ended. What was not used for `Config.ttl_periods` periods expires: nodes
     that are not in use go from every tier. Answered by one `Evicted` per copy. The core has no
-    clock, so the scheduler keeps the time."""
+    clock, so the engine keeps the time."""
 
 
 class PinWanted(NamedTuple):

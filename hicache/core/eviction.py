@@ -27,8 +27,6 @@ Host copies of nodes that are also on device are evicted last, because nothing i
 more is freed than was asked for, rounded up to a page (for tombstones, to a node), except for nodes
 that no request could use any more: those below a deleted node, and leaves that lost their last
 live boundary. Which copy is coldest: see `lru` and the eviction policies.
-
-Backups are copies to host, made when a node has been used often enough or before it is evicted.
 """
 
 from itertools import chain

@@ -10,8 +10,6 @@ cut there, so that each node holds the component for all of its positions or for
 
     boundary                        b1                    b2
     tree      |-- tombstone --|-- window --|-- tombstone --|-- window --|
-
-`requests` chooses the depths of the boundaries, `eviction` backs up.
 """
 
 from collections.abc import Sequence

@@ -2,8 +2,6 @@
 Freeing gives the page a new generation, so a stale handle can be told from a live one.
 
     capacity == free + owned + cached + reserved + retiring, after every call.
-
-Knows page numbers and owner ids; does not know nodes, bytes or why.
 """
 
 from collections import Counter

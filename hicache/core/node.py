@@ -57,9 +57,7 @@ class Node:
     locks          [tier][component]: the receipts that lock it, by id.
     with_pages     [tier]: how many children have the backbone on that tier.
     last_use       [component]: tick of the last event that used the component at this node.
-    live_distance  pages from its end down to the nearest live boundary at or below it (see
-                   `tree`): 0 if its own end is one, FAR if the distance is at least the
-                   widest window, NONE if there is none.
+    live_distance  pages from its end down to the nearest live boundary (see `core`).
     child_distances  [distance]: how many children are at this distance from a live boundary.
     children_in_reach  by id, the children that end within the widest window below its end.
     inserted       tick at which it was inserted into the tree; both halves of a split keep it.

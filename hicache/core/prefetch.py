@@ -1,10 +1,9 @@
 """Prefetches: look up what the tree lacks when a request arrives, fetch what was found, and attach
 what has arrived.
 
-A lookup and the fetch that follows it are one prefetch. Requests that want what a prefetch brings
-join it. They are its waiters, in the order of their arrival. If the last of them leaves, the
-transfer is abandoned: its reply still ends it. The lookup takes no pages; the fetch is the first
-moment at which anything is evicted for a prefetch.
+A lookup and the fetch that follows it are one prefetch. Requests that join it are its waiters, in
+the order of their arrival. If the last of them leaves, the transfer is abandoned: its reply still
+ends it. The fetch is the first moment at which anything is evicted for a prefetch.
 
     key     |------ known to the tree ------|---- asked: looked up ----|---- not looked up ----|
                                             ^ first_page               ^ limited by distrust and

@@ -1,12 +1,12 @@
 """Prefetch policies: whether an admission waits for the prefetch of its request. Data only: the
-core acts on `waits`, and the scheduler on `limited`, because the core has no clock."""
+core acts on `waits`, and the engine on `limited`, because the core has no clock."""
 
 from typing import Protocol
 
 
 class PrefetchPolicy(Protocol):
     """waits: whether a request whose prefetch is under way is refused until the prefetch has ended.
-    limited: whether the scheduler ends the wait after a limit (`PrefetchLimitReached`): a base and
+    limited: whether the engine ends the wait after a limit (`PrefetchLimitReached`): a base and
     a time for each token. Not possible without `waits`.
     """
 

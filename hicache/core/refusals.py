@@ -1,10 +1,7 @@
 """Checks of the values in an event, and refusals.
 
 A check of an id, number or key that fails raises CallerError before anything has changed. A refusal
-is an outcome: it says why pages are short, and what will change the answer.
-
-    no_pages       requests use the pages: one of them has to end or to be retracted
-    writing_back   replies under way free enough device pages, or unlock them for eviction
+is an outcome: it says why pages are short, and what will change the answer (see `Refused`).
 """
 
 from .actions import NO_REQUEST, RefusalReason, Refused

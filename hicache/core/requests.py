@@ -16,12 +16,10 @@ slots      A pass or decode step overwrites the working state. In decode, the st
            stored in checkpoint slot (d // interval) % 2, so the one before it stays intact. When a
            node takes over a state, its slot is refilled with a free page if there is one.
 
-windows    The backbone's pages are taken for the whole prompt when a request is admitted. Those of
-           a bounded component are taken for each chunk or growth, because most of a long prompt is
-           outside its window: own pages and locks before min(t, d) - window are not needed any
-           more, where t pages are computed and d is the deepest boundary still to be made.
-
-`insertion` creates the nodes.
+windows    The pages of a bounded component are taken for each chunk or growth, because most of a
+           long prompt is outside its window: own pages and locks before min(t, d) - window are not
+           needed any more, where t pages are computed and d is the deepest boundary still to be
+           made.
 """
 
 from collections.abc import Iterable

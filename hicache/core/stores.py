@@ -1,8 +1,7 @@
 """Stores, copies from host to storage; and storage as a whole: attached, detached, lost, flushed.
 
-A node enters the queue when a backup of it has ended, or when a request uses it and storage is not
-believed to have its host copies. One store copies one node. A store that fails is tried again, up
-to a limit, after the nodes that wait already. A use of the node gives it all tries again.
+A store that fails is tried again after the nodes that wait already. A use of the node gives it all
+tries again. When a node is queued: see `core`.
 
 While storage is detached, no action for it begins. Those in flight go on and end: what a fetch
 brings is attached to the tree, and what a store writes is not noted.

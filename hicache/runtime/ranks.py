@@ -39,12 +39,12 @@ from hicache.core.actions import (
     Action,
     Backup,
     Fetch,
+    HostCopy,
     Load,
     Lookup,
     Prefill,
     StorageAction,
     Store,
-    Transfer,
 )
 from hicache.core.config import Config
 from hicache.core.errors import About, CallerError, HicacheError
@@ -269,7 +269,7 @@ class Agreement:
         self._ended: dict[TransferId, int] = {}  # not yet agreed: what this rank offers
         self._agreed: list[Reply] = []
 
-    def submit(self, action: Transfer | StorageAction) -> None:
+    def submit(self, action: HostCopy | StorageAction) -> None:
         self.begin(action)
         self.executor.submit(action)
 

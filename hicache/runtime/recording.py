@@ -24,7 +24,7 @@ import msgspec
 from msgspec import Meta, Struct
 
 from hicache.core import events
-from hicache.core.actions import Outcome, StorageAction, Transfer
+from hicache.core.actions import HostCopy, Outcome, StorageAction
 from hicache.core.config import Config
 from hicache.core.core import Core
 from hicache.core.errors import CallerError
@@ -320,7 +320,7 @@ class Follower:
 class _Nowhere:
     """An executor that does nothing: in a replay, the replies are in the recording."""
 
-    def submit(self, action: Transfer | StorageAction) -> None:
+    def submit(self, action: HostCopy | StorageAction) -> None:
         """Does nothing."""
 
     def abandon(self, transfer: TransferId) -> None:

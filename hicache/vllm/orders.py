@@ -14,7 +14,7 @@ from functools import reduce
 from operator import and_
 from typing import Any, NamedTuple
 
-from hicache.core.actions import Backup, Load, StorageAction, Transfer
+from hicache.core.actions import Backup, HostCopy, Load, StorageAction
 from hicache.core.events import Reply
 from hicache.core.types import TransferId
 from hicache.runtime.driver import REPLY_TO
@@ -101,13 +101,13 @@ class Orders:
         """References to blocks of vLLM."""
         return sum(len(sent.blocks) for sent in self._sent.values())
 
-    def submit(self, action: Transfer | StorageAction) -> None:
+    def submit(self, action: HostCopy | StorageAction) -> None:
         """Loads and backups wait until `send` says which blocks they are for."""
         if not isinstance(action, Load | Backup):
             self._unsent["storage"].append(action)
             self._sent[action.transfer] = _Sent(type(action), (), [])
 
-    def send(self, action: Transfer, blocks: Sequence[Any], request: str = "") -> None:
+    def send(self, action: HostCopy, blocks: Sequence[Any], request: str = "") -> None:
         """A load or backup with slots and blocks. blocks: those that it uses. request: vLLM's name
         of the one that waits for it."""
         self._pool.touch(blocks)
@@ -116,7 +116,7 @@ class Orders:
         if request:
             self._unsent["waiting"].append((action.transfer, request))
 
-    def refuse(self, action: Transfer) -> None:
+    def refuse(self, action: HostCopy) -> None:
         """A load or backup that cannot be done has failed."""
         self._replies.append(REPLY_TO[type(action)](action.transfer, 0))
 
