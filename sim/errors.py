@@ -14,8 +14,7 @@ def too_small(request: RequestId, component: str, needed: int, available: int) -
 
 class SimError(HicacheError):
     """The simulation found a fault; its results are not valid. rule: short name of the
-    broken rule.
-    """
+    broken rule."""
 
     exit_code = 10
 

@@ -18,8 +18,7 @@ _FLUSH_WORDS = 8192
 
 class Recorder:
     """now_ns: returns the current time. without: outcomes that do not enter the digest. events:
-    number of core events. evicted: pages by tier and component.
-    """
+    number of core events. evicted: pages by tier and component."""
 
     def __init__(self, now_ns: Callable[[], int], without: tuple[type, ...] = ()) -> None:
         self._now_ns = now_ns

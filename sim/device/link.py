@@ -55,8 +55,7 @@ class _Channel:
 
 class Link:
     """See the module. single, shared: bytes/s. `bytes_moved` and `busy_ns` count finished
-    transfers, including latency.
-    """
+    transfers, including latency."""
 
     def __init__(
         self,

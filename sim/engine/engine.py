@@ -1,20 +1,23 @@
 """The engine: continuous batching with chunked prefill, in virtual time or on a real device.
 
 A step boundary is between two passes of a micro-batch (there is one; of several see pipeline). The
-pass that ended is reported first (PrefillDone). Then, with its *sequences* (S Req, V Request):
+pass that ended is reported first (PrefillDone), and an answer of one token has ended with it. Then,
+with the engine's *sequences* (S Req, V Request):
 
     1. apply the replies of transfers, even without prefills: otherwise backups would keep their
-       pages locked. Those of storage, and of backups with them, are applied during a pass, too
+       pages locked. If storage replies during a pass, its replies and backups' are applied at once
     2. end or grow the sequences that are due; the core names one to retract (V preempts)
     3. continue the prefills that have started
     4. admit waiting requests until one is refused, if the reserve (S new_token_ratio) allows it;
        one that is refused with "fetching" is parked, and comes back to the front of the queue
-    5. start the queued transfers
+    5. start the queued loads and backups; an action for storage began when the core asked for it
     6. launch the next pass, which waits for its loads by groups of layers
 
-A request takes time in the client, in HTTP and in the tokeniser. With `lookahead` (S overlap
-schedule, V async scheduling) a pass counts as composed while the one before it runs: a request that
-comes during a pass joins the one after the next.
+A request takes time in the client, in HTTP and in the tokeniser. With storage the core hears of it
+(Arrived) after that time, so that its prefetch begins; without, before it is first matched or
+admitted. MatchWanted is for orders and chunks that depend on what is cached. With `lookahead` (S
+overlap schedule, V async scheduling) a pass counts as composed while the one before it runs: a
+request that comes during a pass joins the one after the next.
 """
 
 from collections.abc import Callable, Mapping

@@ -208,8 +208,7 @@ class Prefills:
 
     def announce(self, sequence: Sequence) -> None:
         """Announces the request to the core. Done late without storage, because the keys of a long
-        queue would not fit in memory.
-        """
+        queue would not fit in memory."""
         if sequence.announced:
             return
         sequence.announced = True
