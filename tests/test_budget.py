@@ -7,7 +7,7 @@ ROOT = Path(__file__).parents[1]
 SOURCE = ("hicache", "sim", "invariants", "traces")
 MOST = {
     "lines of hicache": 22_292,
-    "lines of sim": 9_100,
+    "lines of sim": 9_099,
     "lines of invariants": 18_646,
     "lines of traces": 16_712,
     "lines of tests": 29_803,
