@@ -101,9 +101,8 @@ class Child:
         self.say(done=True, sequence=dumps(outcome.sequence))
 
     def do_play(self, sequence: str) -> None:
-        unfit = self.known.unfit
         outcome = self.known.replay(self._checked(sequence))
-        unfit = self.known.unfit - unfit
+        unfit = outcome.player is None and outcome.failure is None
         self.say(done=True, counts=_counts(outcome), failure=outcome.failure, unfit=unfit)
 
     def do_shrink(self, sequence: str, failure: dict[str, Any], seconds: float) -> None:

@@ -10,13 +10,12 @@ from bisect import bisect_right
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from itertools import accumulate
-from typing import Any, NamedTuple
+from typing import Any
 
 from hicache.core.errors import About
 from invariants.fuzz.draws import Draws
 from invariants.fuzz.laws import complete, judge
-from invariants.fuzz.operations import compute, operations, step
-from invariants.fuzz.player import Player
+from invariants.fuzz.operations import Player, compute, operations, step
 from invariants.fuzz.schedules import Job
 from invariants.fuzz.script import Recorder
 from invariants.fuzz.sequence import Act, Entry, FuzzSequence, Operation
@@ -28,17 +27,7 @@ TRIES = 8
 FAULTS = 40  # percent of the sequences in which transfers fail
 ORDERS = ("time", "time", "heavy", "priority", "pct", "starve")  # of due replies: see schedules
 STALE = 4  # rounds of evictions without an effect, after which what is left stays
-EVERY = 8  # of as many looks, one judges a state that seems not to have changed
 ROUNDS = 40  # for each request, and for each of its tokens on a server
-
-
-class Line(NamedTuple):
-    """A line of the engine. file: relative to the place of the engine's packages."""
-
-    file: str
-    line: int
-    function: str
-    text: str
 
 
 @dataclass(frozen=True)
@@ -46,7 +35,7 @@ class Failure:
     """A failure. code: its law, or the exit code of a failure of our core. kind: equal for failures
     of the same sort. at: number of entries played. about: objects whose story explains it. event,
     event_text: the number of the last event before it, from 1, or 0; that event. lines: of the
-    engine in the traceback, the innermost first."""
+    engine in the traceback, the innermost first: file, line, function, text."""
 
     code: Any
     kind: str
@@ -55,13 +44,13 @@ class Failure:
     about: tuple[About, ...] = ()
     event: int = 0
     event_text: str = ""
-    lines: tuple[Line, ...] = ()
+    lines: tuple[tuple[str, int, str, str], ...] = ()
 
 
 @dataclass(frozen=True)
 class Played:
     """The result of a sequence. sequence: the entries as played. player: None if the target could
-    not be opened; then there is no failure, or the failure is that of opening it."""
+    not be opened; the failure is that of opening it, or None if it is unfit."""
 
     sequence: FuzzSequence
     failure: Failure | None
@@ -80,7 +69,6 @@ class TargetPlayer:
         self.ops = operations(kind)
         self.names = list(self.ops)
         self.limits = list(accumulate(op.weight for op in self.ops.values()))
-        self.unfit = 0
 
     def generate(
         self, seed: int, length: int, fixed: Config | None = None, note: Note | None = None
@@ -146,7 +134,7 @@ class TargetPlayer:
             finish(player)
             empty(player)
         except Unfit:
-            self.unfit += 1
+            pass
         except Exception as error:
             failure = self._failure_of(error, len(entries))
         if target is not None:
@@ -155,12 +143,14 @@ class TargetPlayer:
 
     def _failure_of(self, error: Exception, at: int) -> Failure:
         """What an error says: a law that is broken, or an error of the engine."""
-        lines: dict[Line, None] = {}  # each once, or a recursion fills the report
+        lines: dict[
+            tuple[str, int, str, str], None
+        ] = {}  # each once, or a recursion fills the report
         for frame, number in reversed([*traceback.walk_tb(error.__traceback__)]):
             code = frame.f_code
             if file := self.where(code.co_filename):
                 text = linecache.getline(code.co_filename, number).strip()
-                lines[Line(file, number, code.co_name, text)] = None
+                lines[file, number, code.co_name, text] = None
         if isinstance(error, Broken):
             return Failure(error.law, error.kind, error.text, at, lines=tuple(lines))
         text = f"{type(error).__name__}: {str(error)[:500]}"
@@ -168,8 +158,8 @@ class TargetPlayer:
             last = traceback.extract_tb(error.__traceback__)[-1]
             text += f" ({last.filename.rpartition('/')[2]}:{last.lineno})"
             return Failure("HARNESS", f"HARNESS {type(error).__name__}", text, at)
-        first = next(iter(lines))
-        site = f"{type(error).__name__} {first.file.rpartition('/')[2]} {first.function}"
+        file, _, function, _ = next(iter(lines))
+        site = f"{type(error).__name__} {file.rpartition('/')[2]} {function}"
         return Failure("CRASH", f"CRASH {site}", text, at, lines=tuple(lines))
 
 
@@ -189,16 +179,11 @@ def play_entry(player: Player, ops: dict[str, Operation], entry: Entry) -> None:
     look(player)
 
 
-def look(player: Player, full: bool = False) -> None:
-    """Judges the state, if its mark has changed since it was judged. full: in any case, as every
-    few looks do. Idle: nothing runs or is in transfer."""
+def look(player: Player) -> None:
+    """Judges the state. Idle: nothing runs or is in transfer."""
     target, idle = player.target, not player.jobs and not player.pending
-    mark = target.mark()
-    player.looks += 1
-    if full or mark is None or (mark, idle) != player.judged_at or player.looks % EVERY == 0:
-        player.judged_at = mark, idle
-        target.recorder.check(judge, target.pools(), idle)
-        target.laws()
+    target.recorder.check(judge, target.pools(), idle)
+    target.laws()
     try:
         target.self_check()
     except Broken:
@@ -277,6 +262,6 @@ def empty(player: Player) -> None:
         player.settle()
         left = [pool.slots // pool.page - pool.free for pool in player.target.pools()]
         before, same = left, same + 1 if left == before else 0
-    look(player, True)
+    look(player)
     need(not player.pending, "QUIESCENCE", "transfers are under way after the end")
     player.target.recorder.check(complete, player.target.pools())

@@ -1,10 +1,11 @@
-"""Records of a run: a request as the engine knows it, and a pending reply. And schedules: the order
-in which the host takes due replies.
+"""Records of a run: a request as the engine knows it, a pending reply, and what every player has.
+And schedules: the order in which the host takes due replies.
 
 A sequence's order is "name" or "name:1:2:3": a schedule and its integer parameters, so the sequence
 contains the whole schedule. One schedule serves one run.
 """
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -168,3 +169,25 @@ def schedule_of(order: str) -> Schedule:
         expected = f"one of {', '.join(KINDS)}, with {digits}"
         raise CallerError(f"order: expected {expected}, found {show(order)}")
     return KINDS[name](*map(int, numbers))
+
+
+class Clients:
+    """What every player has. past: recent prompts, which new ones may begin like. used: all request
+    numbers ever used. counts: operations, faults and states reached."""
+
+    def __init__(self, order: str) -> None:
+        self.schedule: Schedule = schedule_of(order)
+        self.now = self._turn = 0
+        self.jobs: dict[int, Job] = {}
+        self.used: set[int] = set()
+        self.past: list[tuple[list[int], str]] = []
+        self.pending: list[Pending] = []
+        self.counts: Counter[str] = Counter()
+
+    def pick(self, *stages: str) -> list[Job]:
+        return [job for job in self.jobs.values() if job.stage in stages]
+
+    def job(self, request: int, *stages: str) -> Job | None:
+        """The request of this number if it is in one of these stages."""
+        job = self.jobs.get(request)
+        return job if job is not None and job.stage in stages else None

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import io
 import json
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -28,14 +29,15 @@ from hicache.core.config import Config
 from hicache.core.core import Core
 from hicache.core.errors import CallerError
 from hicache.files import ANY, TEXT, Named, Only, Spare, Value, fit, integer, parsed, show, unlike
-from hicache.runtime.config_document import MAY_LACK, config_of, types, written
+from hicache.runtime.config_document import config_of, written
 
 from .draws import Draws
-from .hicache.executors import FILES, REPLIES, settings_of
 from .schedules import LEAST_MADE_UP, schedule_of
 
 FORMAT, VERSION = "hicache-fuzz", 2
 OURS = "hicache"  # the target that a head without one has
+REPLIES, FILES, DEVICE = "replies", "files", "device"  # executors of hicache
+_DEVICE = re.compile(r"device(?::([1-8]):([1-9]\d{0,8}):(\d{1,9}):([1-9]\d{0,8}))?", re.ASCII)
 ATTACH = "attach"  # the operation that attaches a storage, and the argument of others that do
 MOST_RANKS = 8
 MOST_BYTES = 64 << 20
@@ -111,6 +113,9 @@ class Act(NamedTuple):
     fault: str = ""
 
 
+PLAIN = Act(1, 0)
+
+
 class Entry(NamedTuple):
     op: str
     args: dict[str, Any]
@@ -130,8 +135,12 @@ class Entry(NamedTuple):
 class FuzzSequence:
     """A sequence. config: of the core, or the JSON values that another target has. order: schedule
     that takes the replies. seed: that it was drawn from. target, release: where it was recorded; it
-    plays on any release. Of hicache alone: ranks, the number of cores; executor, see executors;
-    pairs, whether keys hold token pairs."""
+    plays on any release.
+
+    Of hicache alone: ranks, the number of cores; pairs, whether keys hold token pairs; executor,
+    how actions are carried out: "replies", not at all, replies come when they are due; "files", the
+    same, and a real store is played in the end; "device:LAYERS:PAGE_NS:LATENCY_NS:DEPTH", by the
+    transfer controller on a simulated device."""
 
     config: Any
     entries: tuple[Entry, ...]
@@ -143,6 +152,25 @@ class FuzzSequence:
     pairs: bool = False
     target: str = OURS
     release: str = ""
+
+
+class DeviceSettings(NamedTuple):
+    """Settings of a device. `device` alone has these."""
+
+    layers: int = 1
+    page_ns: int = 1
+    latency_ns: int = 0
+    depth: int = 8
+
+
+def settings_of(executor: str) -> DeviceSettings | None:
+    """The settings of a device; None if there is none. Raises CallerError."""
+    form = _DEVICE.fullmatch(executor)
+    if form is None and executor not in (REPLIES, FILES):
+        numbers = "1 to 8 layers, PAGE_NS, LATENCY_NS and a depth after colons"
+        expected = f"{REPLIES}, {FILES}, or {DEVICE} with {numbers}"
+        raise CallerError(f"executor: expected {expected}, found {show(executor)}")
+    return DeviceSettings(*map(int, filter(None, form.groups()))) if form else None
 
 
 # -- files
@@ -270,28 +298,15 @@ def _sequence(head: dict[str, Any], entries: tuple[Entry, ...], name: str) -> Fu
     return sequence
 
 
-# By the type of a setting of a core. The core decides which numbers and names are legal.
-_NAME = Value("a name", lambda text: isinstance(text, str) and len(text) <= 100)
-_SETTINGS: dict[str, Any] = {
-    "int": integer(-MOST, MOST),
-    "bool": FLAG,
-    "str": _NAME,
-    "tuple[str, ...]": [_NAME],
-    "tuple[int, ...]": [integer(-MOST_PAGES, MOST_PAGES)],
-}
-
-
 def _config(values: dict[str, Any], name: str) -> Config:
-    kinds = types(values.get("components"))
-    if strange := sorted({*values, *MAY_LACK} ^ kinds.keys()):
-        text = f"a difference in {show(', '.join(strange[:4]))}"
-        raise unlike(f"{name}: config", "the settings of this version", text, _AGAIN)
-    shapes = {key: Spare(_SETTINGS[kind]) for key, kind in kinds.items()}
-    fitted = fit(values, shapes, name, _AGAIN, "config").items()
+    items = values.items()
     try:
-        return config_of({key: tuple(x) if isinstance(x, list) else x for key, x in fitted})
-    except CallerError as error:
-        raise unlike(f"{name}: config", "legal settings", str(error), _AGAIN) from error
+        config = config_of({key: tuple(x) if isinstance(x, list) else x for key, x in items})
+        if max(*config.device_pages, *config.host_pages) > MOST_PAGES:
+            raise CallerError(f"pools of more than {MOST_PAGES} pages")
+    except (CallerError, TypeError) as error:
+        raise unlike(f"{name}: config", "legal settings", str(error)[:300], _AGAIN) from error
+    return config
 
 
 # -- entries

@@ -249,11 +249,6 @@ class Target:
         """The free slots of each pool."""
         return {pool.name: pool.free * pool.page for pool in self.pools()}
 
-    def mark(self) -> Any:
-        """What stays equal as long as nothing changes that the laws read; most looks are spared by
-        it. None: not known."""
-        return None
-
     def laws(self) -> None:
         """Laws of this engine alone. Raises Broken."""
 

@@ -18,9 +18,8 @@ from hicache.runtime.encoding import Decisions
 from invariants.fuzz import sequence as corpus
 from invariants.fuzz.hicache.operations import OPERATIONS
 from invariants.fuzz.hicache.play import replay
-from invariants.fuzz.hicache.simpler import WAYS
 from invariants.fuzz.sequence import read
-from invariants.fuzz.shrink import Search
+from invariants.fuzz.shrink import WAYS, Search
 from traces.cli import main
 
 from .playing import GOLDEN, HERE

@@ -9,7 +9,7 @@ import pytest
 from hicache.core.config import Config
 from hicache.core.events import EvictWanted, LoadDone
 from hicache.core.types import Tier
-from invariants.fuzz.hicache import play, simpler
+from invariants.fuzz.hicache import play
 from invariants.fuzz.hicache.device import player_of
 from invariants.fuzz.hicache.draw import sample_config
 from invariants.fuzz.hicache.operations import OPERATIONS as OPS
@@ -17,7 +17,7 @@ from invariants.fuzz.hicache.player import Player
 from invariants.fuzz.hicache.ranks import RankedPlayer
 from invariants.fuzz.play import Failure
 from invariants.fuzz.sequence import Act, Entry, FuzzSequence, dumps, loads
-from invariants.fuzz.shrink import Search
+from invariants.fuzz.shrink import WAYS, Search
 
 CONFIG = Config(4, (16,), (12,))
 
@@ -112,7 +112,7 @@ def test_an_event_is_fed_to_all_ranks_or_to_none() -> None:
 
 def test_a_sequence_shrinks_to_the_fewest_ranks_that_fail() -> None:
     sequence = one_prompt(Act(1, 0), Act(5, 0), Act(9, 0), ranks=3)
-    assert simpler.WAYS.weight(replace(sequence, ranks=2)) < simpler.WAYS.weight(sequence)
+    assert WAYS.weight(replace(sequence, ranks=2)) < WAYS.weight(sequence)
 
     def fails(with_ranks: int) -> Any:
         def fake(sequence: FuzzSequence) -> Any:
@@ -124,5 +124,5 @@ def test_a_sequence_shrinks_to_the_fewest_ranks_that_fail() -> None:
 
     for least in (1, 2, 3):
         failure = Failure(15, "COLL-SEQ", "", 2)
-        result = Search(sequence, failure, fails(least), simpler.WAYS, 300).run()
+        result = Search(sequence, failure, fails(least), WAYS, 300).run()
         assert result.sequence.ranks == least

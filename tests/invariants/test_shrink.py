@@ -8,10 +8,9 @@ from hicache.core.config import Config
 from invariants.fuzz.hicache.operations import OPERATIONS as OPS
 from invariants.fuzz.hicache.play import replay
 from invariants.fuzz.hicache.player import Player
-from invariants.fuzz.hicache.simpler import WAYS
 from invariants.fuzz.play import Failure, Played
 from invariants.fuzz.sequence import Act, Entry, FuzzSequence
-from invariants.fuzz.shrink import Search
+from invariants.fuzz.shrink import WAYS, Search
 from tests.configs import configured, message_of
 
 

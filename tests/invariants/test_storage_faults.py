@@ -12,8 +12,14 @@ from hicache.core.events import DeleteDone, LookupDone, StorageReply, StoreDone
 from invariants.fuzz.hicache import play
 from invariants.fuzz.hicache.draw import sample_config
 from invariants.fuzz.hicache.operations import OPERATIONS as OPS
-from invariants.fuzz.hicache.player import FAULTS, NONE, Fault, Player, kind_of
-from invariants.fuzz.hicache.simulated_store import SimulatedStore
+from invariants.fuzz.hicache.player import (
+    FAULTS,
+    NONE,
+    Fault,
+    Player,
+    SimulatedStore,
+    kind_of,
+)
 from invariants.fuzz.sequence import Act, Entry, FuzzSequence, dumps, loads
 
 CONFIG = Config(1, (8, 8, 8), (8, 8, 8), ("full", "swa", "mamba"), storage=True)

@@ -11,10 +11,10 @@ from hicache.memory.pools import StoredPool
 from hicache.runtime import storage
 from hicache.storage.file_index import Index
 from invariants.fuzz.hicache.draw import sample_config
-from invariants.fuzz.hicache.executors import FILES
 from invariants.fuzz.hicache.operations import OPERATIONS
 from invariants.fuzz.hicache.play import generate
 from invariants.fuzz.play import Played
+from invariants.fuzz.sequence import FILES
 
 SEEDS = (56, 59, 69, 75, 176, 199)  # of sequences with a store of files
 

@@ -10,8 +10,9 @@ import pytest
 
 from hicache.core.ledger import Pool
 from invariants.fuzz import sequence as sequences
-from invariants.fuzz.hicache import play, probes
+from invariants.fuzz.hicache import play
 from invariants.fuzz.hicache.operations import OPERATIONS
+from invariants.fuzz.hicache.player import STATES
 from tests.planted import planted
 from traces.cli import main
 from traces.fuzzing.core import Work
@@ -45,8 +46,8 @@ def test_a_clean_run_plays_every_sequence_and_leaves_no_folder(capsys: Capsys) -
     assert "failures 0" in message
     assert os.listdir() == ["out.json"]
     missing = result["not_reached"]
-    assert set(missing) == {name for name in probes.NAMES if not result["counts"].get(name)}
-    assert f"states reached {len(probes.NAMES) - len(missing)} of {len(probes.NAMES)}" in message
+    assert set(missing) == {name for name in STATES if not result["counts"].get(name)}
+    assert f"states reached {len(STATES) - len(missing)} of {len(STATES)}" in message
 
 
 def test_a_run_is_a_function_of_its_seed_whatever_the_number_of_workers() -> None:
@@ -152,7 +153,7 @@ SEQUENCES = {
     "NaN": (sequence_with({"seed": float("nan")}), "(the number NaN)"),
     "a pool of halves": (
         sequence_with(config(device_pages=[1.5])),
-        "device_pages[0]: expected an int",
+        "config: expected legal settings, found device_pages: expected a tuple",
     ),
     "a delay": (
         sequence_with(entry={"acts": [[10**30, 0, ""]]}),

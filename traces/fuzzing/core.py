@@ -15,13 +15,13 @@ from invariants.base import CRASH, HARNESS, INVARIANT, NONDETERMINISM
 from invariants.differential import SPEC_KIND
 from invariants.fuzz import play as playing
 from invariants.fuzz import sequence as sequences
-from invariants.fuzz.hicache import play, probes
+from invariants.fuzz.hicache import play
 from invariants.fuzz.hicache.draw import COMPONENTS, MOST_PASSES, ConfigSample, sample_config
 from invariants.fuzz.hicache.operations import OPERATIONS
 from invariants.fuzz.hicache.play import replay_told
-from invariants.fuzz.hicache.simpler import WAYS
+from invariants.fuzz.hicache.player import STATES
 from invariants.fuzz.sequence import MOST_RANKS, FuzzSequence
-from invariants.fuzz.shrink import Search
+from invariants.fuzz.shrink import WAYS, Search
 from sim.errors import StuckError
 
 from .. import executors
@@ -153,7 +153,7 @@ class Core:
     work: Work
     jobs: int = 0
     hash_seed: int = 0
-    reaches: Sequence[str] = probes.NAMES
+    reaches: Sequence[str] = STATES
 
     def results(self, seeds: Iterator[int]) -> Generator[Result]:
         how = executors.JobOptions(_lost, hash_seed=self.hash_seed)

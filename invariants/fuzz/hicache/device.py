@@ -20,12 +20,11 @@ from hicache.core.types import Key, Tier
 from hicache.devices.base import Access, CopyJob, DeviceEvent, Stream
 from hicache.runtime.controller import COMPUTE, LOAD, WRITE, ControllerOptions, TransferController
 from invariants.checker import Checker
-from invariants.fuzz.hicache.executors import FILES, DeviceSettings, settings_of
 from invariants.fuzz.hicache.player import Player, kind_of
 from invariants.fuzz.hicache.ranks import RankedPlayer
 from invariants.fuzz.hicache.stored import RealStore
 from invariants.fuzz.schedules import Job, Pending, by_time
-from invariants.fuzz.sequence import FuzzSequence
+from invariants.fuzz.sequence import FILES, DeviceSettings, FuzzSequence, settings_of
 from sim.clock import Clock
 from sim.content import Words, prefix_tags
 from sim.device.guard import FreedPages, Guard

@@ -17,10 +17,9 @@ from hicache.core.core import Core
 from hicache.core.entries import Shape
 from hicache.core.errors import CallerError
 from invariants.fuzz.draws import Draws
-from invariants.fuzz.hicache.executors import FILES, REPLIES, draw_device
 from invariants.fuzz.hicache.operations import OPERATIONS, PLANS
 from invariants.fuzz.hicache.player import KINDS, Player
-from invariants.fuzz.sequence import MOST_TOKENS, Act, Entry, Operation
+from invariants.fuzz.sequence import DEVICE, FILES, MOST_TOKENS, REPLIES, Act, Entry, Operation
 
 KNOWN = known()
 COMPONENTS = tuple(
@@ -52,7 +51,7 @@ OF_PINS = (("age", 5), ("pin", 6), ("unpin", 5))
 class ConfigSample:
     """The configuration of a sequence. weights: of the enabled operations and plans. faults:
     percent of actions, for each enabled kind. polled: percent of entries before which the host
-    polls. ranks: number of cores. executor: see executors. pairs: whether keys hold token pairs."""
+    polls. ranks: number of cores. executor, pairs: as in a sequence."""
 
     config: Config
     order: str
@@ -83,7 +82,7 @@ def sample_config(
     if not ranks:
         ranks = 1 if executor else draws.weighted(((1, 28), (2, 2), (3, 1), (4, 1), (8, 1)))
     if ranks == 1 and executor != REPLIES and (executor or draws.below(6) == 0):
-        chosen = draw_device(draws)
+        chosen = _draw_device(draws)
     else:
         chosen = REPLIES
     weights = {
@@ -124,6 +123,12 @@ def sample_config(
         chosen,
         pairs=draws.chance(15) and chosen == REPLIES,  # contents on devices come from tokens
     )
+
+
+def _draw_device(draws: Draws) -> str:
+    """Slow or fast, with a deep or a shallow queue."""
+    layers, depth = draws.choice((1, 2, 2, 3)), draws.choice((1, 2, 8))
+    return f"{DEVICE}:{layers}:{draws.choice((1, 1, 4, 20))}:{draws.choice((0, 2, 20))}:{depth}"
 
 
 def _draw_schedule(draws: Draws) -> str:

@@ -1,5 +1,5 @@
 """The player that plays a sequence: it acts as the scheduler and the executors of a core. And
-faults, how a reply goes wrong.
+faults, how a reply goes wrong; a simulated storage; named states that sequences should reach.
 
 Replies become due at a time, and the host sees them when it polls, so other events may come between
 a completion and its reply. All events are legal by the contract, except those of the operation
@@ -9,25 +9,35 @@ raise errors.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
-from hicache.core import events
-from hicache.core.actions import Action, Load, Outcome, Prefill, Refused, Restarted, StorageAction
+from hicache.core import actions, events
+from hicache.core.actions import (
+    Action,
+    Fetch,
+    Load,
+    Lookup,
+    Outcome,
+    Prefill,
+    Refused,
+    Restarted,
+    StorageAction,
+    Store,
+)
 from hicache.core.config import Config
 from hicache.core.core import Core
-from hicache.core.errors import CallerError
+from hicache.core.errors import About, CallerError
 from hicache.core.events import Event, Reply, StorageReply
 from hicache.core.types import Key, Tier
+from hicache.core.view import CoreView
 from hicache.files import show
 from hicache.runtime.driver import Driver, Observer
 from invariants.base import INVARIANT, Deviation
 from invariants.checker import Checker
-from invariants.fuzz.hicache.probes import Probes
-from invariants.fuzz.hicache.simulated_store import SimulatedStore
-from invariants.fuzz.player import PLAIN, Clients
-from invariants.fuzz.schedules import Job, Pending, by_time
-from invariants.fuzz.sequence import Act
+from invariants.fuzz.schedules import Clients, Job, Pending, by_time
+from invariants.fuzz.sequence import PLAIN, Act
 from invariants.shadow.story import named_by
 
 BEGIN = 1 << 41  # token before every prompt
@@ -368,3 +378,144 @@ def kind_of(name: str, site: str) -> Fault:
     if name not in FAULTS:
         raise CallerError(f"fault: expected one of {', '.join(FAULTS)}, found {show(name)}")
     return FAULTS[name] if site in FAULTS[name].sites else NONE
+
+
+# -- a simulated storage
+
+
+class WrongContent(Deviation):
+    """What carries out the actions for a real storage answers or brings something else."""
+
+    def __init__(self, text: str, *about: About) -> None:
+        super().__init__("BYTES by content", text, *about)
+
+
+class SimulatedStore:
+    """values: what is stored, by component and digest."""
+
+    def __init__(self, config: Config) -> None:
+        self.names = config.components
+        self.values: set[tuple[int, bytes]] = set()
+
+    def lose(self) -> None:
+        """Everything that is stored is lost, and nobody is told."""
+        self.values.clear()
+
+    def reply(self, action: StorageAction, kind: Fault) -> StorageReply:
+        """Carries out an action under a fault, and returns its reply."""
+        if isinstance(action, actions.Delete):
+            if kind.fine:
+                self.values.clear()
+            return events.DeleteDone(action.transfer, kind.fine)
+        if isinstance(action, Lookup):
+            pages = self.matched(action.digests, action.trailing_pages, action.known_pages)
+            answer = kind.says(pages, len(action.digests)) if kind.fine else 0
+            return events.LookupDone(action.transfer, answer)
+        pieces = list(self._pages(action))
+        if isinstance(action, Fetch):
+            missing = [piece[-1] for piece in pieces if piece[:2] not in self.values]
+            arrived = min(missing, default=action.first_page + action.pages) - action.first_page
+            answer = kind.says(arrived, action.pages) if kind.fine else 0
+            return events.FetchDone(action.transfer, answer)
+        answer = kind.says(len(pieces), len(pieces)) if kind.fine else 0
+        self.values.update(piece[:2] for piece in pieces[: kind.kept(answer)])
+        return events.StoreDone(action.transfer, answer)
+
+    def _pages(self, action: Fetch | Store) -> Iterator[tuple[int, bytes, int, int]]:
+        """Component, digest, host page and depth of each page of an action."""
+        for piece in action.pieces:
+            index = self.names.index(piece.component)
+            pages = zip(piece.digests, piece.pages.tolist(), strict=True)
+            for depth, (digest, page) in enumerate(pages, piece.first_page):
+                yield index, digest, page, depth
+
+    def matched(
+        self, digests: Sequence[bytes], trailing_pages: Sequence[int], known: int = 0
+    ) -> int:
+        """The deepest boundary for which everything is there; see `Lookup`."""
+        ends = range(len(digests), 0, -1)
+        return next((end for end in ends if self._fits(digests[:end], trailing_pages, known)), 0)
+
+    def boundaries(self, action: Lookup) -> set[int]:
+        """All boundaries for which everything is there."""
+        digests, more = action.digests, (action.trailing_pages, action.known_pages)
+        return {end for end in range(1, len(digests) + 1) if self._fits(digests[:end], *more)}
+
+    def _fits(self, digests: Sequence[bytes], trailing_pages: Sequence[int], known: int) -> bool:
+        return all(
+            (index, digest) in self.values
+            for index, trailing in enumerate(trailing_pages)
+            for digest in digests[-trailing if trailing else 0 if index else known :]
+        )
+
+
+# -- named states that drawn sequences should reach
+
+STATES = (
+    *("failed PrefillDone", "failed LoadDone", "failed BackupDone"),
+    *("restarted by PrefillDone", "restarted by LoadDone", "Admitted on what was fetched"),
+    *(f"AdmitWanted refused: no_pages of {name}" for name in ("full", "swa", "mamba")),
+    *(f"AdmitWanted refused: {why} of full" for why in ("writing_back", "arriving", "too_large")),
+    *(f"{name} demoted from device by EvictWanted" for name in ("full", "swa", "mamba")),
+    *("PagesWanted refused: no_pages of full", "full lost from host by EvictWanted"),
+    *("Load of full by AdmitWanted", "aux-only load", "Backup of full by PrefillDone"),
+    *("Admitted below the known prefix", "load without a request", "landed before its reply"),
+    *("Flushed while a load is under way", "two requests wait for one prefetch"),
+    *("FetchDone of part", "fetch after a flush", "reply after a flush", "pages are distrusted"),
+)
+_STATES = frozenset(STATES)
+
+
+class Probes:
+    """Observes one core and counts, in `seen`, the events that reach each state."""
+
+    def __init__(self) -> None:
+        self.seen: Counter[str] = Counter()
+        self._before: list[tuple[str, bool]] = []  # what is reached if the event is taken
+        self._fetched: set[int] = set()  # requests for which something was fetched
+
+    def on_event(self, event: Event, view: CoreView) -> None:
+        name, transfers = type(event).__name__, view.transfers
+        self._before = [
+            (f"{name} while a {item.kind} is under way", True) for item in transfers.values()
+        ]
+        transfer = transfers.get(getattr(event, "transfer", -1))
+        if transfer is not None:
+            pages = event.pages if isinstance(event, events.FetchDone) else -1
+            self._before += [
+                (f"failed {name}", getattr(event, "ok", True) is False),
+                ("reply after a flush", any(segment.node is None for segment in transfer.segments)),
+                ("fetch after a flush", pages >= 0 and transfer.receipt is None),
+                ("FetchDone of part", 0 < pages < len(transfer.digests)),
+            ]
+
+    def on_outcomes(self, event: Event, outcomes: Sequence[Outcome], view: CoreView) -> None:
+        rules = [*self._before, ("pages are distrusted", bool(view.distrusted))]
+        for transfer in view.transfers.values():
+            alone = transfer.kind == "load" and transfer.request == actions.NO_REQUEST
+            name = "load without a request" if transfer.segments else "landed before its reply"
+            rules.append((name, alone))
+            rules.append(("two requests wait for one prefetch", len(transfer.waiters) > 1))
+        for item in outcomes:
+            rules += self._of(item, event)
+        self.seen.update({name for name, met in rules if met} & _STATES)
+
+    def _of(self, item: Outcome, event: Event) -> Iterator[tuple[str, bool]]:
+        name = type(event).__name__
+        if isinstance(item, actions.Refused):
+            yield f"{name} refused: {item.reason} of {item.component}", True
+        elif isinstance(item, actions.Evicted):
+            how = "demoted" if item.demoted else "lost"
+            yield f"{item.component} {how} from {Tier(item.tier).name.lower()} by {name}", True
+        elif isinstance(item, actions.Load | actions.Backup):
+            parts = {copy.component for copy in item.copies}
+            yield f"{type(item).__name__} of {'+'.join(sorted(parts))} by {name}", True
+        elif isinstance(item, actions.Admitted):
+            known = item.device_pages + item.host_pages
+            yield "Admitted below the known prefix", item.matched_pages > known
+            yield "aux-only load", any(item.loaded_pages) and not item.loaded_pages[0]
+            yield "Admitted on what was fetched", {item.request} <= self._fetched
+        elif isinstance(item, actions.Restarted):
+            yield f"restarted by {name}", True
+        elif isinstance(item, actions.Prefetched) and item.fetched_pages:
+            self._fetched.add(item.request)

@@ -28,11 +28,9 @@ from hicache.runtime.driver import Driver
 from hicache.runtime.encoding import outcome_bytes
 from hicache.runtime.ranks import REPLIES, Agreement, Diverged, LookedUp, local_groups, lockstep
 from invariants.checker import Checker
-from invariants.fuzz.hicache.player import LOST, Fault, Player, kind_of
-from invariants.fuzz.hicache.simulated_store import SimulatedStore
-from invariants.fuzz.player import PLAIN
+from invariants.fuzz.hicache.player import LOST, Fault, Player, SimulatedStore, kind_of
 from invariants.fuzz.schedules import Pending
-from invariants.fuzz.sequence import FuzzSequence
+from invariants.fuzz.sequence import PLAIN, FuzzSequence
 from invariants.shadow.story import named_by
 
 FORCED = -1  # due regardless of delays

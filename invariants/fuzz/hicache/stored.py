@@ -46,7 +46,7 @@ from hicache.storage.checksummed import Checksummed
 from hicache.storage.file_index import BLOCK
 from hicache.storage.keys import Context, context_key
 from invariants.fuzz.draws import Draws
-from invariants.fuzz.hicache.simulated_store import SimulatedStore, WrongContent
+from invariants.fuzz.hicache.player import SimulatedStore, WrongContent
 from sim.errors import StuckError
 
 PATIENCE_S = 60.0  # for a thread, which takes milliseconds

@@ -58,7 +58,6 @@ class Pool(BaseTokenToKVPoolAllocator):  # type: ignore[misc]
         self.name, self.pages, self.page_size, self.size = name, pages, page, pages * page
         self.logical_size, self.device = self.size, "cpu"
         self.free_group: list[Any] | None = None
-        self.changes = 0  # grows with every change
         self.taken, self.stamp = np.zeros(pages + 1, np.bool_), np.zeros(pages + 1, np.int64)
         self.content = np.full((pages + 1) * page, FREED)
         self.promise = self.content.copy()
@@ -69,7 +68,6 @@ class Pool(BaseTokenToKVPoolAllocator):  # type: ignore[misc]
         self.taken[:] = False
         self.content[:] = self.promise[:] = FREED
         self.stamp += 1
-        self.changes += 1
 
     def available_size(self) -> int:
         return len(self.free_list) * self.page_size
@@ -92,7 +90,6 @@ class Pool(BaseTokenToKVPoolAllocator):  # type: ignore[misc]
         slots = self.slots(pages)
         self.taken[pages] = True
         self.content[slots] = self.promise[slots] = UNWRITTEN
-        self.changes += 1
         return slots
 
     def alloc(self, need_size: int, **_: Any) -> Any:
@@ -117,7 +114,6 @@ class Pool(BaseTokenToKVPoolAllocator):  # type: ignore[misc]
         self.stamp[pages] += 1
         self.content[slots] = self.promise[slots] = FREED
         self.free_list += numbers
-        self.changes += 1
         return int(slots.size)
 
     def lend(self, slots: Any) -> Any:
@@ -207,7 +203,6 @@ class Copy:
             if self.to_host:
                 same = device.content[to] == host.promise[at]
                 host.content[at] = device.content[to]
-                host.changes += 1
             else:
                 same = device.content[to] == host.content[at]
             need(same.all(), "BYTES", f"{device.name}: a slot changed during its {name}", name)
@@ -272,7 +267,6 @@ class Controller(HybridCacheController):  # type: ignore[misc]
             for host, device, at, to in self._segments(queued):
                 host.promise[at] = device.content[to]
                 host.content[at] = MOVING
-                host.changes += 1
         return result
 
     def load(self, *args: Any, **named: Any) -> Any:
@@ -282,7 +276,6 @@ class Controller(HybridCacheController):  # type: ignore[misc]
                 text = f"{host.name}: a load reads what no backup has brought yet"
                 need((host.content[at] >= 0).all(), "READ-AFTER-ARRIVE", text, host.name)
                 device.content[to] = device.promise[to] = host.content[at]
-                device.changes += 1
         return result
 
     def _segments(self, queued: Any) -> list[Any]:
@@ -316,7 +309,6 @@ class StateRows(HybridReqToTokenPool):  # type: ignore[misc]
     def copy_state(self, source: Any, target: Any) -> None:
         pool = self.mamba_allocator
         pool.content[target.numpy()] = pool.content[source.numpy()]
-        pool.changes += 1
 
 
 def token_list(tokens: Sequence[int]) -> Any:

@@ -117,7 +117,6 @@ class Folder(Storage):
             need(page is None or hurt, "MATCH", text, f"store loses {name}")
             return
         host.promise[slots] = host.content[slots]
-        host.changes += 1
         self.on_loan(host, slots, "read of the store")
         right = page is not None and not hurt and (host.content[slots] == page).all()
         text = f"{name}: a page is read that was not stored, or whose bytes are not those stored"

@@ -91,7 +91,6 @@ def forward(world: World, request: Any, start: int, until: int, token: int | Non
         swa = world.mapping[row]
         alive = swa > 0
         world.pools["swa"].content[swa[alive]] = expected[low:until][alive]
-    world.pools["full"].changes += 1
     kv.kv_committed_len, request.copied = until, False
     if "mamba" in world.pools:
         world.pools["mamba"].content[int(kv.mamba_pool_idx)] = expected[until - 1]
@@ -128,15 +127,6 @@ def cached_slots(world: World, part: str = "full") -> Any:
     core = world.core
     slots = core.all_mamba_values_flatten() if part == "mamba" else core.all_values_flatten()
     return np.asarray(slots).astype(np.int64, copy=False)
-
-
-def mark_of(world: World, requests: Sequence[Any]) -> Any:
-    """What the laws read, in short: with the same slots taken and written, the same sizes and the
-    same extents of the requests, they would find the same."""
-    changes = sum(pool.changes for pool in world.pools.values())
-    kvs = [(request.rid, request.kv) for request in requests]
-    extents = [(r, x.kv_committed_len, x.kv_allocated_len, x.cache_protected_len) for r, x in kvs]
-    return changes, [world.sizes(part) for part in world.parts], extents, world.busy()
 
 
 def pools_of(world: World, requests: Sequence[Any]) -> list[PoolState]:

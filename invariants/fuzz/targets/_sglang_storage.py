@@ -213,7 +213,6 @@ class Storage:
             if hit:
                 self.judge(self.on_loan, host, slots, "read of the store")
                 host.content[slots] = host.promise[slots] = self.pages[name, key]
-                host.changes += 1
         return hits or [False] * len(keys or ())
 
     def set(self, name: Any, keys: Any, indices: Any) -> list[bool]:

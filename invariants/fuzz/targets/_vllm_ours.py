@@ -31,7 +31,7 @@ from hicache.vllm.describing import context_of
 from hicache.vllm.groups import STATE, groups_of
 from invariants.fuzz.target import need
 from invariants.fuzz.targets._vllm_engine import Settings
-from invariants.fuzz.targets._vllm_memory import BROKEN, MOVING, Content, Memory, torn
+from invariants.fuzz.targets._vllm_worker import BROKEN, MOVING, Content, Memory, torn
 
 CONNECTOR = "hicache.vllm.connector"  # imported where it is played: it needs vLLM 0.32
 WAIT = 20  # looks at the clock for which a request waits for the store

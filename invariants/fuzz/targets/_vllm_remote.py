@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from vllm.distributed.kv_transfer.kv_connector.factory import KVConnectorFactory
 from vllm.distributed.kv_transfer.kv_connector.v1.base import KVConnectorBase_V1, SupportsHMA
 
-from invariants.fuzz.targets._vllm_memory import BROKEN, MOVING, UNWRITTEN, Memory
+from invariants.fuzz.targets._vllm_worker import BROKEN, MOVING, UNWRITTEN, Memory
 
 MOST_LOADS = 3  # of a request
 

@@ -31,8 +31,7 @@ from sglang.srt.mem_cache.radix_cache import RadixKey
 
 from invariants.fuzz import sequence, target
 from invariants.fuzz.draws import Draws
-from invariants.fuzz.operations import OF_A_CACHE, Arguments
-from invariants.fuzz.player import Player
+from invariants.fuzz.operations import OF_A_CACHE, Arguments, Player
 from invariants.fuzz.schedules import Job
 from invariants.fuzz.script import Recorder, raw
 from invariants.fuzz.target import Backup, Can, Config, Hit, Load, Target, Transfer, Unfit, need
@@ -501,10 +500,6 @@ class SGLang(Target):
 
     def free(self) -> dict[str, int]:
         return {name: pool.available_size() for name, pool in self.plain.pools.items()}
-
-    def mark(self) -> Any:
-        running = list(map(raw, self.running.values()))
-        return None if self.storing else state.mark_of(self.plain, running)
 
     def laws(self) -> None:
         self.recorder.check(state.judge_reads, self.world, list(self.running.values()))

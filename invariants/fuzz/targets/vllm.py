@@ -32,14 +32,12 @@ from vllm.v1.request import RequestStatus
 
 from hicache.core.errors import CallerError
 from invariants.fuzz.draws import Draws
-from invariants.fuzz.operations import OF_A_SERVER, WORDS, Arguments
-from invariants.fuzz.player import Player
+from invariants.fuzz.operations import OF_A_SERVER, WORDS, Arguments, Player
 from invariants.fuzz.schedules import Job
 from invariants.fuzz.script import Recorder, raw
 from invariants.fuzz.sequence import Operation, pack
 from invariants.fuzz.target import Can, Config, PoolState, Target, Transfer, Unfit, need
 from invariants.fuzz.targets import _vllm_engine as engine
-from invariants.fuzz.targets import _vllm_memory as memory
 from invariants.fuzz.targets import _vllm_ours as ours
 from invariants.fuzz.targets import _vllm_worker as worker
 from invariants.fuzz.targets._vllm_engine import Group
@@ -58,7 +56,7 @@ STUBS = (
     "vllm.v1.structured_output.utils"
 )
 BARE = ("vllm", "vllm.distributed", "vllm.v1", "vllm.v1.core", "vllm.v1.structured_output")
-DOUBLES = tuple(f"_vllm_{part}.py" for part in ("engine", "memory", "worker", "remote", "ours"))
+DOUBLES = tuple(f"_vllm_{part}.py" for part in ("engine", "worker", "remote", "ours"))
 
 LONGEST = 400  # tokens of a sequence
 IDLE_STEPS = 30
@@ -471,9 +469,9 @@ class VllmPeer(Target):
     def laws(self) -> None:
         check, scheduler, blocks = self.recorder.check, self.scheduler, self.worker.memory
         kept = ours.kept(raw(scheduler)) if self.connector == OURS else []
-        check(memory.audit, scheduler, list(raw(scheduler).requests), kept)
+        check(worker.audit, scheduler, list(raw(scheduler).requests), kept)
         if not self.queue:
-            check(memory.audit_index, scheduler.kv_cache_manager, blocks)
+            check(worker.audit_index, scheduler.kv_cache_manager, blocks)
         if self.connector == "cpu":
             manager = self.recorder.pure(worker.host_chunks, scheduler)
             check(worker.audit_host, manager, self.handler.host, blocks)
