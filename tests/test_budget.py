@@ -8,12 +8,12 @@ SOURCE = ("hicache", "sim", "invariants", "traces")
 MOST = {
     "lines of hicache": 22_292,
     "lines of sim": 9_099,
-    "lines of invariants": 18_542,
+    "lines of invariants": 18_597,
     "lines of traces": 16_712,
-    "lines of tests": 29_779,
+    "lines of tests": 29_794,
     "files of source": 298,
     "files of tests": 237,
-    "words of pages": 38_046,
+    "words of pages": 38_040,
 }
 
 

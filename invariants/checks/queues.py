@@ -3,8 +3,8 @@
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
-from hicache.core.actions import Backup, Evicted
-from hicache.core.events import TimePassed
+from hicache.core.actions import Admitted, Backup, Evicted, Granted
+from hicache.core.events import EvictWanted, TimePassed
 from hicache.core.lru import Entry
 from hicache.core.node import Node
 from hicache.core.view import CoreView
@@ -46,8 +46,22 @@ class Lru(Check):
     sentence = (
         "The last use of a node is the tick of the last admission or insertion on its path, and no "
         "component of it was used later; a queue is a heap, and holds exactly the nodes that know "
-        "of it, each once and not behind its rank, which only grows."
+        "of it, each once and not behind its rank, which only grows. No unlocked leaf stays that "
+        "was not used for the configured number of periods."
     )
+
+    def __init__(self) -> None:
+        self._ticks: list[int] = []  # at the end of each period
+
+    def totals(self, shadow: Shadow, view: CoreView) -> None:
+        periods = shadow.config.ttl_periods
+        if type(shadow.event) is not TimePassed or not periods or not shadow.history:
+            return
+        self._ticks = [*self._ticks[-periods:], shadow.nodes.clock]
+        for record in shadow.nodes.by_id.values() if len(self._ticks) > periods else ():
+            used = record.use > self._ticks[0] or record.kids or any(record.locked)
+            if record.parent is not None and not used:
+                self.fail(f"node {record.id} has expired and stays", story.node(record.id))
 
     def node(self, shadow: Shadow, record: NodeRecord, node: Node) -> None:
         if node.parent is None:
@@ -102,10 +116,12 @@ class Coldest(Check):
     sentence = (
         "An eviction takes unreachable copies first, then those on host alone before those that "
         "are on device too, and of these the coldest; none passes over another or what only a "
-        "copy to host holds."
+        "copy to host holds. With full attention alone it takes no more pages than are short."
     )
 
     def totals(self, shadow: Shadow, view: CoreView) -> None:
+        if shadow.width == 1 and shadow.history:
+            self._short(shadow)
         if not shadow.history or not shadow.nodes.lost or type(shadow.event) is TimePassed:
             return
         victims: dict[int, tuple[NodeRecord, int, list[int]]] = {}
@@ -130,6 +146,18 @@ class Coldest(Check):
                     story.node(record.id),
                     story.node(colder.id),
                 )
+
+    def _short(self, shadow: Shadow) -> None:
+        event, outcomes = shadow.event, shadow.outcomes
+        evicted = [item for item in outcomes if type(item) is Evicted and item.tier == DEVICE]
+        count = sum(len(item.pages) for item in evicted)
+        most = count
+        if type(event) is EvictWanted:
+            most = event.pages
+        elif any(type(item) is Admitted or type(item) is Granted for item in outcomes):
+            most -= shadow.device.pool.free
+        if count and count > most:
+            self.fail(f"{count} pages were evicted on device: expected at most {most}")
 
     def _passed(
         self, shadow: Shadow, view: CoreView, record: NodeRecord, candidate: int, slot: int
@@ -157,15 +185,18 @@ class Coldest(Check):
 
 
 def _in_backups(shadow: Shadow, view: CoreView) -> Iterator[Node]:
-    """What backups alone hold on device that were in flight before this event, and for which no
-    eviction waits."""
-    paths = [
-        shadow.nodes.path(transfer.nodes[0])
-        for number, transfer in shadow.transfers.open.items()
-        if type(transfer.action) is Backup and number <= shadow.transfers.settled
-        if transfer.nodes and not view.transfers[number].evicts
-    ]
-    for record, count in Counter(record for path in paths for record in path).items():
+    """What can be evicted on device when the backups that were in flight before this event have
+    ended: what they alone lock, and what is above a node that leaves the device then."""
+    locked: Counter[NodeRecord] = Counter()
+    for number, transfer in shadow.transfers.open.items():
+        if type(transfer.action) is not Backup or number > shadow.transfers.settled:
+            continue
+        path, backup = shadow.nodes.path(transfer.nodes[0]), view.transfers[number]
+        if not backup.evicts:
+            locked.update(path)
+        elif backup.frees[0] and len(path) > 1 and path[1].node is not None:
+            yield path[1].node
+    for record, count in locked.items():
         alone = record.locked[0] == count and not any(record.locked[1 : shadow.width])
         if alone and record.node is not None and record.id not in view.touched:
             yield record.node

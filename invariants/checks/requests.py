@@ -75,7 +75,8 @@ class Anchor(Check):
         step = shadow.nodes.at.get(int(req.tags[end - 1])) if end else None
         while step is not None and step.parent is not None:
             start = step.end_page - step.span
-            if not _same(step, shared[start:end]):
+            pages = step.pages[0]
+            if pages is None or not same(pages, shared[start:end]):
                 self.fail(
                     f"request {item.request}: pages {start}..{end} of its table are not those of "
                     f"node {step.id}",
@@ -128,11 +129,6 @@ def _depth_of(item: Admitted | Cached) -> int:
         return item.pages
     loads = item.loaded_pages[0] if item.loaded_pages else item.host_pages  # type: ignore[union-attr]
     return item.device_pages + item.host_pages - loads  # type: ignore[union-attr]
-
-
-def _same(record: NodeRecord, pages: Pages) -> bool:
-    page = record.pages[0]
-    return page is not None and page.tobytes() == pages.tobytes()
 
 
 _WithPages: TypeAlias = Load | Backup | Prefill | Granted | Cached | Fetch | Store

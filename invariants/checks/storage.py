@@ -146,16 +146,26 @@ class PrefetchAccount(Check):
     sentence = (
         "The tokens that are being prefetched are those of the lookups and fetches in flight, "
         "never more than the budget, and none at quiescence, when no request waits for a prefetch "
-        "either."
+        "either. A lookup is for the rest of its prompt, as far as budget and trust reach."
     )
+    sees = (Lookup,)
+
+    def see(self, shadow: Shadow, item: Lookup, view: CoreView) -> None:
+        digests = shadow.storage.digests.get(item.request, ())
+        end, left = item.first_page + len(item.digests), _budget(shadow) - view.prefetching_tokens
+        if end < len(digests) and digests[end] not in view.distrusted and left >= shadow.page_size:
+            self.fail(
+                f"request {item.request}: a lookup up to page {end} of {len(digests)}, with {left} "
+                "tokens of the budget left",
+                story.request(item.request),
+            )
 
     def totals(self, shadow: Shadow, view: CoreView) -> None:
         if not shadow.history or not (shadow.storage.prefetches or view.storage_transfers):
             return
         expected = shadow.storage.tokens(shadow.page_size)
         prefetching_tokens = view.prefetching_tokens
-        config = shadow.config
-        budget = config.prefetch_budget_tokens or shadow.host.capacity * shadow.page_size
+        budget = _budget(shadow)
         if expected != prefetching_tokens or prefetching_tokens > budget:
             self.fail(
                 f"tokens that are being prefetched: expected {expected}, at most {budget}, found "
@@ -170,6 +180,11 @@ class PrefetchAccount(Check):
                 f"expected no prefetch at quiescence, found {view.prefetching_tokens} tokens, and "
                 f"requests {waiting} that wait"
             )
+
+
+def _budget(shadow: Shadow) -> int:
+    tokens = shadow.config.prefetch_budget_tokens
+    return tokens or shadow.host.capacity * shadow.page_size
 
 
 _REASONS = ("fetching", "detaching")

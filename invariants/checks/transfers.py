@@ -6,11 +6,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hicache.core.actions import Backup, Fetch, Load, Prefill, Store
+from hicache.core.events import LoadDone
 from hicache.core.types import Pages, Tier
 from hicache.core.view import CoreView
 from invariants.base import LIVENESS, Check
 from invariants.shadow import story
-from invariants.shadow.pages import PageShadow, nothing
+from invariants.shadow.pages import KIND_BITS, KIND_MASK, NODE, PageShadow, nothing
 from invariants.shadow.shadow import Shadow
 from invariants.shadow.transfers import ACTION_OF
 
@@ -19,7 +20,7 @@ class LiveAck(Check):
     name = "LIVE-ACK"
     sentence = (
         "Every action has its own transfer number, is answered exactly once by its own kind of "
-        "reply, and is in flight until then."
+        "reply, and is in flight until then. With exchanges, what was loaded leaves the host."
     )
     kind = LIVENESS
     sees = (*ACTION_OF, *ACTION_OF.values())
@@ -48,6 +49,18 @@ class LiveAck(Check):
         if type(item) in ACTION_OF and shadow.answered is None:
             number: int = item.transfer  # type: ignore[attr-defined]
             self.fail(f"transfer {number} was answered, but was not open", story.transfer(number))
+        if type(item) is LoadDone and item.ok and shadow.config.exchange_pages:
+            for move in shadow.answered.moves if shadow.answered is not None else ():
+                host = shadow.pool(Tier.HOST, move.at)
+                there = (host.owner[move.source] & KIND_MASK == NODE) & (
+                    host.locks[move.source] == 0
+                )
+                for page in move.source[there].tolist():
+                    record = shadow.nodes.by_id[int(host.owner[page]) >> KIND_BITS]
+                    if record.pages[move.at] is not None:
+                        self.fail(
+                            f"node {record.id} was loaded and is on host", story.node(record.id)
+                        )
 
     def totals(self, shadow: Shadow, view: CoreView) -> None:
         if shadow.history and view.transfers.keys() != shadow.transfers.open.keys():
