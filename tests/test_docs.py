@@ -103,7 +103,6 @@ def test_docs_of_times_list_the_hardware_of_the_profiles() -> None:
 
 
 README = (ROOT / "README.md").read_text()
-REPLAY = (DOCS / "replay.md").read_text()
 
 
 def anchors(page: Path) -> set[str]:
@@ -131,19 +130,6 @@ def test_the_model_of_the_readme_skips_what_it_has_read(
         exec(compile(example, "README.md", "exec"), names)
         with names["cache"] as cache:
             assert cache.stats.hits == {"host": 0} | hits
-
-
-def test_the_report_in_the_docs_is_the_one_of_the_built_in_workload(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    [shown] = re.findall(r"```text\n(\S+ % of the prompt tokens.*?)```", REPLAY, re.DOTALL)
-    assert main(["replay"]) == 0
-    printed = [line.rstrip() for line in capsys.readouterr().out.splitlines()]
-    wanted = [line for line in shown.splitlines() if not line.startswith("wall time")]
-    assert [line for line in printed if not line.startswith("wall time")] == wanted
-    assert len(printed) <= 45
-    [digest] = re.findall(r"^digest +(\w+)$", shown, re.MULTILINE)
-    assert f"`{digest}`" in README
 
 
 BOUGHT: dict[str, Any] = json.loads(headline.BOUGHT.read_text())

@@ -1,6 +1,7 @@
 """The core decides what it decided: event by event, replay by replay, under every hash seed."""
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,7 @@ from hicache.runtime.recording import replay
 from .playing import (
     GOLDEN,
     RECORDINGS,
+    ROOT,
     SHORT,
     decisions,
     figures,
@@ -45,12 +47,19 @@ def test_no_hash_seed_changes_an_outcome(seed: int) -> None:
     assert json.loads(python(seed, "-c", _ALL)) == GOLDEN["decisions"]
 
 
-def test_the_first_command_has_the_digest_of_the_readme_and_loads_little(tmp_path: Path) -> None:
+def test_the_first_command_prints_the_report_of_the_docs_and_loads_little(tmp_path: Path) -> None:
+    """Its digest is that of the README."""
     out = tmp_path / "out.json"
-    python(77, "-c", _LIGHT, "replay", "--check", "off", "--json", str(out))
+    printed = python(77, "-c", _LIGHT, "replay", "--json", str(out)).splitlines()
     result = figures(json.loads(out.read_text()))
     assert result["digest"] == README
     assert result == GOLDEN["first command"]
+    page = (ROOT / "docs/replay.md").read_text()
+    [report] = re.findall(r"```text\n(\S+ % of the prompt tokens.*?)```", page, re.DOTALL)
+    wanted = [line for line in report.splitlines() if not line.startswith("wall time")]
+    assert [line.rstrip() for line in printed if not line.startswith("wall time")] == wanted
+    assert len(printed) <= 45
+    assert f"`{README}`" in (ROOT / "README.md").read_text()
 
 
 @pytest.fixture(scope="module")

@@ -12,7 +12,7 @@ import hashlib
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from functools import reduce
+from functools import cache, reduce
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -27,6 +27,13 @@ from hicache.vllm.worker import ConnectorWorker
 
 ROW = 8  # bytes of a position, or of a state
 CLASSES = {FULL: "FullAttentionSpec", WINDOW: "SlidingWindowSpec", STATE: "MambaSpec"}
+
+
+@cache
+def digest_of(what: tuple[object, ...], tokens: tuple[int, ...]) -> bytes:
+    """What a position has: of the weights and all tokens up to there."""
+    text = repr((what, tokens)).encode(errors="surrogatepass")
+    return hashlib.blake2b(text, digest_size=ROW).digest()
 
 
 def spec(kind: str, block: int, window: int) -> Any:
@@ -188,7 +195,7 @@ class Pool:
 
 
 class Engine:
-    """Serves requests in steps. ranks: each has tensors of its own."""
+    """Serves requests in steps. tensors: of each rank, as arrays."""
 
     def __init__(
         self,
@@ -233,9 +240,9 @@ class Engine:
     # -- what a position holds
 
     def digest(self, request: Request, end: int, layer: str = "") -> bytes:
-        what = f"{self.weights}|{self._computed.get(request.place)}|{layer}|{request.cache_salt}"
-        text = f"{what}|{request.all_token_ids[:end]}"
-        return hashlib.blake2b(text.encode(errors="surrogatepass"), digest_size=ROW).digest()
+        computed = self._computed.get(request.place)
+        what = (self.weights, computed, layer, request.cache_salt)
+        return digest_of(what, tuple(request.all_token_ids[:end]))
 
     def hash_of(self, group: Any, request: Request, index: int) -> Any:
         tokens = request.all_token_ids[: (index + 1) * group.block]
@@ -488,8 +495,7 @@ class Engine:
             for layer in group.layers:
                 row = tensors[layer][mine[index].block_id]
                 row = row if group.component == STATE else row[(end - 1) % group.block]
-                data = bytes(row.flatten().tolist())
-                assert data == self.digest(request, end, layer), (
+                assert row.tobytes() == self.digest(request, end, layer), (
                     f"{request.request_id}: {layer} of block {mine[index].block_id} has something "
                     f"else at token {end}"
                 )
@@ -509,11 +515,9 @@ class Engine:
             mine[index].mixed |= mixed
             for layer in group.layers:
                 row = b"mixed..." if mixed else self.digest(request, place, layer)
-                digest = np.frombuffer(row, dtype=np.uint8)
-                made = torch.from_numpy(digest.copy())
                 block = tensors[layer][mine[index].block_id]
                 mine_row = block if group.component == STATE else block[(place - 1) % group.block]
-                mine_row.copy_(made.view(mine_row.shape))
+                mine_row[:] = np.frombuffer(row, np.uint8).reshape(mine_row.shape)
 
     def _advance(self, request: Request, tokens: int) -> None:
         request.num_computed_tokens += tokens

@@ -109,7 +109,7 @@ class Playing:
                 for group in groups.groups
                 for layer in group.layers
             }
-            tensors.append({layer: seen for layer, (_, seen) in both.items()})
+            tensors.append({layer: seen.numpy() for layer, (_, seen) in both.items()})
             values = {layer: item for layer, (item, _) in both.items()}
             worker = ConnectorWorker(groups, values, setting.blocks, host, Watching(self.worker))
             if setting.store is not None:

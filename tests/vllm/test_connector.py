@@ -272,7 +272,7 @@ DRAWN: tuple[tuple[str, dict[str, Any], float, float, str], ...] = (
     ("host_tokens saved_pages", {"form": "planes"}, 0.0, 0.0, "uneven small_state"),
     ("host_tokens", {"blocks": 45, "chunk": 40}, 0.0, 0.0, "small_window all"),  # preempted
     ("resets host_tokens", {"blocks": 45}, 0.1, 0.0, "all"),
-    ("failed host_tokens", TWO | {"faults": 0.1}, 0.0, 0.0, "window all"),
+    ("failed host_tokens", TWO | {"faults": 0.2}, 0.0, 0.0, "window all"),
     ("storage_tokens", TWO | {"host_pages": 20}, 0.0, 0.0, "uneven state"),
     ("told host_tokens", TWO | {"adapters": "a"}, 0.0, 0.15, "uneven small_state"),
 )
