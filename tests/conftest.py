@@ -1,5 +1,6 @@
 """What the whole suite needs: its order, room for its files, and signals as on a terminal."""
 
+import gc
 import os
 import shutil
 import signal
@@ -10,7 +11,7 @@ import pytest
 from hypothesis import HealthCheck
 from hypothesis import settings as hypothesis
 
-LONG = "test_every_command_in_a_block_runs"
+LONG = "test_the_first_command_prints_the_report"
 CPU_S = 600.0  # of one test; one that computes for longer fails
 ROOT = Path(__file__).parents[1]
 ROOM_BYTES = 1_000_000_000  # more than a run on two cores ever takes
@@ -31,6 +32,18 @@ def pytest_configure(config: pytest.Config) -> None:
             f"the tests need {ROOM_BYTES // 10**6:,} MB for their files, and {folder} has "
             f"{free // 10**6:,} MB left; make room, or name another folder in TMPDIR"
         )
+
+
+gc.disable()  # modules live until the end: nothing that is loaded is looked at again
+
+
+def pytest_collection_finish() -> None:
+    gc.freeze()
+    gc.enable()
+
+
+def pytest_unconfigure() -> None:
+    gc.unfreeze()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

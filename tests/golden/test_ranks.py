@@ -2,15 +2,13 @@
 in processes of their own."""
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
-from tests.patience import PATIENCE_S
+from tests.traces.rig import python
 
-from .playing import ROOT, conversations, document, same
+from .playing import conversations, document, same
 
 RANKS = {
     "tp": "--model llama-3.1-70b --tp 4",
@@ -46,19 +44,9 @@ def test_ranks_agree_over_gloo(tmp_path: Path) -> None:
     """Two processes: minimum, conjunction, broadcast and settings are the same on both, and a reply
     comes when both have it."""
     pytest.importorskip("torch.distributed", exc_type=ImportError)
-    program = [sys.executable, "-m", "tests.runtime.gloo_rank", f"file://{tmp_path / 'meet'}"]
-    ranks = [
-        subprocess.Popen([*program, str(rank)], cwd=ROOT, stdout=subprocess.PIPE, text=True)
-        for rank in range(2)
-    ]
-    try:
-        message = [
-            json.loads(rank.communicate(timeout=PATIENCE_S)[0].splitlines()[-1]) for rank in ranks
-        ]
-    finally:
-        for item in ranks:
-            item.kill()
-            item.wait()
+    done = python("-m", "tests.runtime.gloo_rank", f"file://{tmp_path / 'meet'}", check=True)
+    *message, codes = map(json.loads, done.stdout.splitlines())
+    assert codes == [0, 0]
     keys = ("minimum", "minimum of many", "conjunction", "broadcast", "settings", "replies")
     both = [{key: item[key] for key in keys} for item in message]
     assert both[0] == both[1]

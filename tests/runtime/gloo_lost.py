@@ -1,9 +1,8 @@
-"""One rank of four: their settings differ, and then one of them is killed. For test_gloo.
+"""Ranks whose settings differ, and of which the last is killed. For test_gloo.
 
-python -m tests.runtime.gloo_lost ADDRESS RANK
+python -m tests.runtime.gloo_lost ADDRESS
 """
 
-import json
 import os
 import signal
 import sys
@@ -15,6 +14,8 @@ from hicache.core.errors import CallerError
 from hicache.runtime.gloo_group import join
 from hicache.runtime.ranks import MissingRank, agree_on_settings, alone
 
+from .gloo_rank import forked, say
+
 SIZE = 4
 
 
@@ -22,21 +23,21 @@ def main(address: str, rank: int) -> None:
     group = join(address, rank, SIZE, timedelta(seconds=60))
     policy = "write_back" if rank == 3 else "write_through"
     config = Config(8 if rank == 2 else 4, (8,), (30,), write_policy=policy)
-    result: dict[str, Any] = {}
+    result: dict[str, Any] = {"rank": rank}
     try:
         alone(agree_on_settings(config, group))
     except CallerError as error:
         result["differs"] = str(error)
     alone(group.minimum("all have seen it", [0]))
     if rank == SIZE - 1:
-        print(json.dumps(result), flush=True)
+        say(result)
         os.kill(os.getpid(), signal.SIGKILL)
     try:
         alone(group.minimum("a killed rank", [0]))
     except MissingRank as error:
         result["lost"] = str(error)
-    print(json.dumps(result))
+    say(result)
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], int(sys.argv[2]))
+    forked(main, sys.argv[1], SIZE)

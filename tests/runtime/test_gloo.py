@@ -3,8 +3,6 @@
 import json
 import signal
 import socket
-import subprocess
-import sys
 from datetime import timedelta
 from pathlib import Path
 
@@ -12,7 +10,7 @@ import pytest
 
 from hicache.core.errors import CallerError
 from hicache.runtime.ranks import MissingRank
-from tests.patience import PATIENCE_S
+from tests.traces.rig import python
 
 from .gloo_lost import SIZE
 
@@ -20,21 +18,12 @@ gloo_group = pytest.importorskip("hicache.runtime.gloo_group", exc_type=ImportEr
 
 
 def test_ranks_name_every_difference_and_hear_of_a_killed_rank(tmp_path: Path) -> None:
-    program = [sys.executable, "-m", "tests.runtime.gloo_lost", f"file://{tmp_path}/meet"]
-    root = Path(__file__).resolve().parents[2]
-    ranks = [
-        subprocess.Popen([*program, str(rank)], cwd=root, stdout=subprocess.PIPE, text=True)
-        for rank in range(SIZE)
-    ]
-    try:
-        lines = [rank.communicate(timeout=PATIENCE_S)[0].splitlines()[-1] for rank in ranks]
-    finally:
-        for item in ranks:
-            item.kill()
-            item.wait()
-    assert [rank.returncode for rank in ranks] == [0, 0, 0, -signal.SIGKILL]
-    for rank, line in enumerate(lines):
-        result = json.loads(line)
+    done = python("-m", "tests.runtime.gloo_lost", f"file://{tmp_path}/meet", check=True)
+    *lines, codes = map(json.loads, done.stdout.splitlines())
+    assert codes == [0, 0, 0, -signal.SIGKILL]
+    assert sorted(line["rank"] for line in lines) == [*range(SIZE)]
+    for result in lines:
+        rank = result["rank"]
         assert result["differs"].startswith("page_size, write_policy: give")
         where = f"rank {rank} waited in vain at collective 3, minimum of 1 for a killed rank"
         assert rank == SIZE - 1 or where in result["lost"]

@@ -10,7 +10,7 @@ from . import histories
 from .mediums import SUBJECTS, small_disk
 
 MIB = 1 << 20
-COUNT = 20
+COUNT = 8
 
 
 @pytest.fixture(scope="module")

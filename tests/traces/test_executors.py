@@ -174,9 +174,7 @@ def is_gone(group: int) -> bool:
     return not lives(group)
 
 
-@pytest.mark.parametrize(
-    ("number", "jobs"), [(signal.SIGINT, 2), (signal.SIGTERM, 1), (signal.SIGHUP, 1)]
-)
+@pytest.mark.parametrize(("number", "jobs"), [(signal.SIGINT, 2), (signal.SIGHUP, 1)])
 def test_an_interrupted_hunt_keeps_its_findings(
     number: signal.Signals, jobs: int, tmp_path: Path
 ) -> None:

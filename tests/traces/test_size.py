@@ -40,7 +40,7 @@ def traffic(seed: int = 3) -> str:
     return "trace.jsonl"
 
 
-def sized(*words: str, code: int = 0, limit: int = 40) -> dict[str, Any]:
+def sized(*words: str, code: int = 0, limit: int = 20) -> dict[str, Any]:
     """The document of a run on `traffic`."""
     value = ["size", traffic(), "--model", "llama-3.1-8b", *FEW, "--limit", str(limit), *words]
     return document(Path(), *value, code=code)
@@ -186,10 +186,10 @@ def test_a_search_that_did_not_end_says_what_it_has_seen(
 
 def test_a_part_of_a_long_trace_is_replayed_and_the_whole_is_named() -> None:
     words = ["--slo", "ttft=2s", "--sample", "0.5", "--points", "points.jsonl"]
-    document = sized(*words, limit=100)
+    document = sized(*words, limit=50)
     result, part = document["decision"], document["decision"]["sample"]
     assert part["part"] == 0.5
-    assert 0 < part["requests"] < result["demand"]["requests"] == 100
+    assert 0 < part["requests"] < result["demand"]["requests"] == 50
     assert 0 <= part["hit_rate_error"] < 1
     assert any(item.startswith("replayed: ") for item in document["estimates"])
     kept = [json.loads(line) for line in Path("points.jsonl").read_text().splitlines()[1:]]
@@ -199,11 +199,11 @@ def test_a_part_of_a_long_trace_is_replayed_and_the_whole_is_named() -> None:
 
 def test_a_long_trace_is_answered_by_all_of_it_and_flips_by_a_part(monkeypatch: Patch) -> None:
     full = sized("--slo", "ttft=2s")["decision"]
-    monkeypatch.setattr(searching, "LONG", 35)
-    monkeypatch.setattr(searching, "PROBED", 30)
+    monkeypatch.setattr(searching, "LONG", 18)
+    monkeypatch.setattr(searching, "PROBED", 15)
     part = sized("--slo", "ttft=2s")["decision"]
     assert full["confidence"]["part_requests"] is None
-    assert 0 < part["confidence"]["part_requests"] < 40
+    assert 0 < part["confidence"]["part_requests"] < 20
     assert part["answer"] == full["answer"]
     for item, other in zip(*(each["confidence"]["flips"] for each in (full, part)), strict=True):
         assert item["what"] == other["what"]

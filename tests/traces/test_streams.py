@@ -46,8 +46,8 @@ GONE = "true; echo ${PIPESTATUS[0]}"
 
 @pytest.mark.parametrize(
     "shell",
-    [f"hicache | {GONE}", f"hicache 2>&1 | {GONE}", "hicache >&- 2>&-; echo $?"],
-    ids=["left", "left both", "closed"],
+    [f"hicache 2>&1 | {GONE}", "hicache >&- 2>&-; echo $?"],
+    ids=["left", "closed"],
 )
 def test_a_closed_pipe_changes_neither_exit_code_nor_files(shell: str, failing: str) -> None:
     for words in (
@@ -63,10 +63,12 @@ def test_a_closed_pipe_changes_neither_exit_code_nor_files(shell: str, failing: 
     assert len(list(Path("fuzz-failures").iterdir())) == 2
 
 
-@pytest.mark.parametrize("shell", [f"hicache 2>&1 | {GONE}", "hicache 2>/dev/full; echo $?"])
-def test_bad_input_exits_with_2_even_with_closed_streams(shell: str) -> None:
-    assert ran(("fuzz", "--jobs", "0"), shell) == ("2\n", "")
-    assert ran(("fuzz", "--replay", "gone.jsonl"), shell) == ("2\n", "")
+@pytest.mark.parametrize(
+    ("words", "shell"),
+    [("--jobs 0", f"hicache 2>&1 | {GONE}"), ("--replay gone", "hicache 2>/dev/full; echo $?")],
+)
+def test_bad_input_exits_with_2_even_with_closed_streams(words: str, shell: str) -> None:
+    assert ran(("fuzz", words), shell) == ("2\n", "")
 
 
 def test_a_full_disk_is_reported_in_one_line(failing: str) -> None:
@@ -76,13 +78,10 @@ def test_a_full_disk_is_reported_in_one_line(failing: str) -> None:
     assert "no space left to write the report: No space left on device; free some" in err
 
 
-@pytest.mark.parametrize("encoding", ["ascii", "latin-1"])
-def test_unencodable_characters_are_escaped(encoding: str, failing: str) -> None:
+def test_unencodable_characters_are_escaped(failing: str) -> None:
     Path(failing).rename("failing…")
     full, _ = ran(("fuzz", "--replay", "*iling*"), "hicache; echo $?", BUG)
-    out, err = ran(
-        ("fuzz", "--replay", "*iling*"), f"PYTHONIOENCODING={encoding} hicache; echo $?", BUG
-    )
+    out, err = ran(("fuzz", "--replay", "*iling*"), "PYTHONIOENCODING=ascii hicache; echo $?", BUG)
     assert (out.splitlines()[-1], err) == ("11", "")
     assert len(out.splitlines()) == len(full.splitlines())
     assert "replay: hicache fuzz --replay 'failing\\u2026'" in out
@@ -136,8 +135,9 @@ FEW, MANY = 4_000, 20_000
 CHILD = """
 import resource, sys
 from traces.cli import main
-assert main(sys.argv[1:]) == 0
-print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024, file=sys.stderr)
+for path in sys.argv[1:3]:
+    assert main([*sys.argv[3:], path]) == 0
+    print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024, file=sys.stderr)
 """
 HITS = ["--mode", "hits", "--device-pages", "64", "--page-size", "512", "--check", "off"]
 MOST_BYTES = 250
@@ -147,16 +147,11 @@ def written(path: Path, requests: int) -> Path:
     return write(path, *(mooncake([index % 50], timestamp=index) for index in range(requests)))
 
 
-def peak_bytes(*words: str) -> int:
-    return int(python("-c", CHILD, *words, check=True).stderr.split()[-1])
-
-
 @pytest.mark.skipif(sys.platform != "linux", reason="ru_maxrss is in KiB on Linux only")
 @pytest.mark.parametrize("command", ["replay", "inspect", "curve"])
 def test_a_request_costs_few_bytes(command: str, tmp_path: Path) -> None:
     options = HITS if command == "replay" else []
-    few, many = (
-        peak_bytes(command, str(written(tmp_path / f"{count}.jsonl", count)), *options)
-        for count in (FEW, MANY)
-    )
+    traces = [str(written(tmp_path / f"{count}.jsonl", count)) for count in (FEW, MANY)]
+    lines = python("-c", CHILD, *traces, command, *options, check=True).stderr.splitlines()
+    few, many = (int(line) for line in lines if line.isdigit())
     assert (many - few) / (MANY - FEW) < MOST_BYTES

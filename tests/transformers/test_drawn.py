@@ -137,7 +137,7 @@ def spoil(folder: Path, draws: Random) -> None:
 @pytest.mark.parametrize("seed", range(2))
 def test_drawn_calls_are_those_of_the_model_as_it_is(seed: int, tmp_path: Path) -> None:
     play = Play(seed, tmp_path / "kv")
-    for _ in range(100):
+    for _ in range(80):
         play.call()
     play.close()
     assert min(play.hits["device"], play.hits["disk"]) > 0
@@ -149,7 +149,7 @@ def test_a_process_that_is_killed_leaves_no_wrong_page_and_the_next_is_warm(tmp_
     if not child:
         try:
             play = Play(0, tmp_path / "kv")
-            for _ in range(40):
+            for _ in range(25):
                 play.call()
             play.close()
             threading.Timer(0.01, os.kill, (os.getpid(), signal.SIGKILL)).start()
@@ -160,7 +160,7 @@ def test_a_process_that_is_killed_leaves_no_wrong_page_and_the_next_is_warm(tmp_
     _, status = os.waitpid(child, 0)
     assert os.WIFSIGNALED(status), "a call failed"
     play = Play(0, tmp_path / "kv")
-    for _ in range(60):
+    for _ in range(30):
         play.call()
     play.close()
     assert play.hits["disk"]

@@ -57,9 +57,9 @@ def test_a_bug_is_found_shrunk_told_and_repeated(
     kind: str,
     text: str,
 ) -> None:
-    monkeypatch.setattr("traces.fuzzing.engines.HANG_S", 5.0)
+    monkeypatch.setattr("traces.fuzzing.engines.HANG_S", 2.0)
     monkeypatch.setattr("traces.fuzzing.engines.APART_S", 1.0)
-    monkeypatch.setattr("traces.fuzzing.engines.PLAY_S", 5.0)
+    monkeypatch.setattr("traces.fuzzing.engines.PLAY_S", 2.0)
     target = write(tmp_path, *bug)
     code, message = fuzz(target, tmp_path, "--first", "--sequences", "100")
     [result] = message["failures"]
