@@ -161,7 +161,7 @@ def test_no_file_is_dead() -> None:
     """Every module is imported somewhere, or is an entry that a registry finds by its name."""
     stubs = sorted((ROOT / "hicache").rglob("*.pyi"))
     everyone = [*SOURCES, *stubs, *sorted((ROOT / "tests").rglob("*.py"))]
-    imported = {target for path in everyone for target in imports(path)}
+    imported = {target for path in everyone for target in imports_of(path)}
     entry_points = {"traces.__main__", "hicache.__main__", "hicache.compiled.building"}
     entry_points |= {"sim.fit.__main__"}  # a script
     entry_points |= {"invariants.fuzz.child"}  # a process of its own

@@ -72,9 +72,6 @@ def test_money_by_hand() -> None:
     assert cost_of(Candidate("h100", 2, 1, 512 * GB), prices) == pytest.approx(4 + 0.1024)
 
 
-# -- what a candidate can do
-
-
 # -- the search
 
 Offered = tuple[int, int, int]  # a kind, and two amounts
