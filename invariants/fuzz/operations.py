@@ -25,7 +25,7 @@ from invariants.fuzz.sequence import (
     unpack,
     word,
 )
-from invariants.fuzz.target import Target, Transfer, need
+from invariants.fuzz.target import Target, need
 
 Arguments = dict[str, Any]
 MOST_JOBS = 6
@@ -74,16 +74,15 @@ class Player(Clients):
             self._number += 1
             fault = act.fault if self.target.can.fails and transfer.fails else ""
             due = self.now + self.schedule.later(act.delay)
-            self.pending.append(Pending(due, act.tie, self._number, transfer, fault))  # type: ignore[arg-type]
-            self.counts[f"{type(transfer).__name__.lower()} began"] += 1
+            self.pending.append(Pending(due, act.tie, self._number, transfer, fault))
+            self.counts[f"{transfer.kind.lower()} began"] += 1
             if fault:
-                self.counts[f"{type(transfer).__name__.lower()} fails"] += 1
+                self.counts[f"{transfer.kind.lower()} fails"] += 1
 
     def take(self, pending: Pending, well: bool = False) -> None:
         """The worker ends this transfer. well: without its fault."""
         self.pending.remove(pending)
-        transfer: Transfer = pending.action  # type: ignore[assignment]
-        self.target.answer(transfer, "" if well else pending.fault)
+        self.target.answer(pending.action, "" if well else pending.fault)
 
     def take_due(self) -> None:
         """Ends the transfers that are due, in the order of the schedule, then lets the engine take

@@ -144,8 +144,9 @@ class Own(base.Target, ABC):
     def transfers(self) -> Sequence[base.Transfer]:
         begun = [*self.begun()]
         self.copies += begun
-        kinds = {True: base.Backup, False: base.Load}
-        return [kinds[copy.source == "device"](copy, copy.source == "device") for copy in begun]
+        kinds = ["Backup" if copy.source == "device" else "Load" for copy in begun]
+        pairs = zip(kinds, begun, strict=True)
+        return [base.Transfer(kind, copy, kind == "Backup") for kind, copy in pairs]
 
     def answer(self, transfer: base.Transfer, fault: str) -> None:
         copy = transfer.what

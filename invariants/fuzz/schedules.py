@@ -8,9 +8,8 @@ contains the whole schedule. One schedule serves one run.
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from hicache.core.actions import Action
 from hicache.core.errors import CallerError
 from hicache.files import show
 
@@ -49,13 +48,17 @@ class Job:
 
 
 class Pending(NamedTuple):
-    """A pending reply."""
+    """A pending reply. action: of our core, or a `Transfer`."""
 
     due: int
     tie: int
     number: int
-    action: Action
+    action: Any
     fault: str
+
+    @property
+    def kind(self) -> str:
+        return str(getattr(self.action, "kind", type(self.action).__name__))
 
 
 class Schedule:
@@ -104,8 +107,8 @@ class Starve(Schedule):
         self.kind, self.most = ACTIONS[kind % len(ACTIONS)], most or 4
 
     def choose(self, ready: Sequence[Pending], pending: Sequence[Pending]) -> Pending | None:
-        starved = [item for item in pending if type(item.action).__name__ == self.kind]
-        others = [pending for pending in ready if type(pending.action).__name__ != self.kind]
+        starved = [item for item in pending if item.kind == self.kind]
+        others = [pending for pending in ready if pending.kind != self.kind]
         if others:
             return min(others, key=by_time)
         full = len(starved) >= self.most or len(starved) == len(pending)
@@ -132,7 +135,7 @@ class Pct(Schedule):
         self.step = self.polls = 0
 
     def choose(self, ready: Sequence[Pending], pending: Sequence[Pending]) -> Pending | None:
-        there = {type(pending.action).__name__ for pending in ready} | {POLL}
+        there = {pending.kind for pending in ready} | {POLL}
         first = next(name for name in self.order if name in there)
         if len(there) > 1:
             if self.step in self.changes:
@@ -144,7 +147,7 @@ class Pct(Schedule):
             if self.polls % PATIENCE == 0:
                 self._last(POLL)
             return None
-        return min((item for item in ready if type(item.action).__name__ == first), key=by_time)
+        return min((item for item in ready if item.kind == first), key=by_time)
 
     def _last(self, name: str) -> None:
         self.order.remove(name)

@@ -165,10 +165,6 @@ class StandIn:
         self._recorder_.lines.append(f"{self._text_}.{name} = {self._recorder_.spell(new)}")
         setattr(self._real_, name, raw(new))
 
-    def __getitem__(self, key: Any) -> Any:
-        text = f"{self._text_}[{self._recorder_.spell(key)}]"
-        return self._recorder_.stand_in(text, self._real_[raw(key)])
-
     def __setitem__(self, key: Any, new: Any) -> None:
         spell = self._recorder_.spell
         self._recorder_.lines.append(f"{self._text_}[{spell(key)}] = {spell(new)}")
@@ -181,9 +177,6 @@ class StandIn:
         for at, each in enumerate(self._real_):
             yield self._recorder_.stand_in(f"{self._text_}[{at}]", each)
 
-    def __len__(self) -> int:
-        return len(self._real_)
-
     def __bool__(self) -> bool:
         return bool(self._real_)
 
@@ -192,9 +185,6 @@ class StandIn:
 
     def __hash__(self) -> int:
         return hash(self._real_)
-
-    def __contains__(self, each: Any) -> bool:
-        return raw(each) in self._real_
 
 
 def raw(value: Any) -> Any:

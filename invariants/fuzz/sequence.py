@@ -60,24 +60,20 @@ def number(least: int = 0, most: int = MOST, optional: bool = False) -> Any:
 
 def word(*options: str, optional: bool = False) -> Any:
     """One of these words, or any printable word if none are given."""
-    shape = files.word(*options) if options else Value("a word", _is_word)
+    shape = files.word(*options) if options else _WORD
     return Spare(shape) if optional else shape
 
 
-def _is_word(value: Any) -> bool:
-    return isinstance(value, str) and len(value) <= 100 and (not value or value.isprintable())
+def _is_run(run: Any) -> bool:
+    return isinstance(run, list) and len(run) == 2 and _TOKEN.fits(run[0]) and COUNT.fits(run[1])
 
 
 def _is_prompt(value: Any) -> bool:
-    def is_run(run: Any) -> bool:
-        return (
-            isinstance(run, list) and len(run) == 2 and _TOKEN.fits(run[0]) and COUNT.fits(run[1])
-        )
-
-    runs = value if isinstance(value, list) and all(map(is_run, value)) else ()
+    runs = value if isinstance(value, list) and all(map(_is_run, value)) else ()
     return bool(0 < sum(count for _, count in runs) <= MOST_TOKENS)
 
 
+_WORD = Value("a word", lambda x: isinstance(x, str) and len(x) <= 100 and f"{x} ".isprintable())
 _TOKEN, COUNT = integer(0, (1 << 62) - 1), integer(1, MOST_TOKENS)
 FLAG = files.FLAG
 OPTIONAL_FLAG = Spare(FLAG)
@@ -154,23 +150,15 @@ class FuzzSequence:
     release: str = ""
 
 
-class DeviceSettings(NamedTuple):
-    """Settings of a device. `device` alone has these."""
-
-    layers: int = 1
-    page_ns: int = 1
-    latency_ns: int = 0
-    depth: int = 8
-
-
-def settings_of(executor: str) -> DeviceSettings | None:
-    """The settings of a device; None if there is none. Raises CallerError."""
+def settings_of(executor: str) -> tuple[int, ...]:
+    """The four numbers of a device, usual ones behind `device` alone; () if there is none. Raises
+    CallerError."""
     form = _DEVICE.fullmatch(executor)
     if form is None and executor not in (REPLIES, FILES):
         numbers = "1 to 8 layers, PAGE_NS, LATENCY_NS and a depth after colons"
         expected = f"{REPLIES}, {FILES}, or {DEVICE} with {numbers}"
         raise CallerError(f"executor: expected {expected}, found {show(executor)}")
-    return DeviceSettings(*map(int, filter(None, form.groups()))) if form else None
+    return tuple(map(int, form.groups(0) if form[1] else (1, 1, 0, 8))) if form else ()
 
 
 # -- files

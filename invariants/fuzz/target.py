@@ -72,35 +72,14 @@ class Hit(NamedTuple):
     host: int = 0
 
 
-class Transfer:
-    """A copy that the engine began, and that its worker answers later. Subclasses name its kind, as
-    schedules know them. what: the target's own record of it. fails: whether it may fail, where the
-    target says that some may."""
+class Transfer(NamedTuple):
+    """A copy that the engine began, and that its worker answers later. kind: "Load" (host to
+    device), "Backup", "Lookup" (what a store has), "Fetch" (store to host) or "Store". what: the
+    target's own record of it. fails: whether it may fail, where the target says that some may."""
 
-    __slots__ = ("fails", "what")
-
-    def __init__(self, what: Any = None, fails: bool = True) -> None:
-        self.what, self.fails = what, fails
-
-
-class Load(Transfer):
-    """Host to device."""
-
-
-class Backup(Transfer):
-    """Device to host."""
-
-
-class Lookup(Transfer):
-    """What a store has."""
-
-
-class Fetch(Transfer):
-    """Store to host."""
-
-
-class Store(Transfer):
-    """Host to store."""
+    kind: str
+    what: Any
+    fails: bool = True
 
 
 class Holding(NamedTuple):

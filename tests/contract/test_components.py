@@ -137,7 +137,7 @@ def test_a_component_from_outside_is_drawn_checked_and_judged_by_what_it_declare
         failures = []
         for seed in range(8):
             sample = sample_config(seed, ("full", "chunked"))
-            outcome = play.generate(sample, OPERATIONS, seed, 60, command="")
+            outcome = play.generate(sample, OPERATIONS, seed, 60)
             failures += [outcome.failure] if outcome.failure else []
         assert bool(failures) == fails, failures[0].text
     finally:

@@ -2,7 +2,6 @@
 
 import operator
 from collections.abc import Callable
-from typing import Any
 
 import pytest
 
@@ -11,7 +10,7 @@ from hicache.core.events import AdmitWanted, Finished
 from hicache.core.ledger import Pool
 from hicache.core.state import State
 from invariants.fuzz.hicache.operations import OPERATIONS as OPS
-from invariants.fuzz.hicache.play import drain, replay_told
+from invariants.fuzz.hicache.play import drain, replay
 from invariants.fuzz.hicache.player import Player
 from invariants.fuzz.play import Failure
 from invariants.fuzz.sequence import Entry, FuzzSequence, pack
@@ -24,8 +23,8 @@ ONE = FuzzSequence(
 )
 
 
-def reported(**more: Any) -> Failure:
-    failure = replay_told(ONE, OPS, **more).failure
+def reported() -> Failure:
+    failure = replay(ONE, OPS, name="one.jsonl", told=True).failure
     assert failure is not None
     return failure
 
@@ -33,18 +32,17 @@ def reported(**more: Any) -> Failure:
 def test_a_pool_differs_at_the_wrong_decision(monkeypatch: pytest.MonkeyPatch) -> None:
     give_back = Pool.give_back
     monkeypatch.setattr(Pool, "give_back", lambda pool, pages: give_back(pool, pages[:-1]))
-    failure = reported(name="one.jsonl", full=True)
+    failure = reported()
     assert failure.kind == "OWN-D"
-    *_, first, title, operation, replay = failure.text.splitlines()
+    *_, first, title, operation = failure.text.splitlines()
     assert first.startswith("first difference from the specification: event ")
     assert "free device pages of full: expected 4, found 3" in first
     assert title == "operations:"
     assert operation.startswith("    arrive request=4 ")
-    assert replay == "replay: hicache fuzz --replay one.jsonl"
 
 
 def test_a_clean_sequence_has_nothing_to_tell() -> None:
-    assert replay_told(ONE, OPS).failure is None
+    assert replay(ONE, OPS, told=True).failure is None
 
 
 # -- the drain

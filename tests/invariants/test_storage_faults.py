@@ -58,7 +58,7 @@ class Played:
 def test_what_faults_of_a_store_say_and_keep(fault: str, says: int, finds: int) -> None:
     played = Played()
     assert played.put(("full", 0, 4), kind=kind_of(fault, "Store")) == StoreDone(2, says)
-    assert played.simulated_store.matched(DIGESTS, (0,)) == finds
+    assert played(Lookup(1, 1, 0, DIGESTS, 0, (0,))) == LookupDone(1, finds)
 
 
 def test_a_storage_finds_what_it_has_and_a_fault_says_otherwise() -> None:

@@ -18,7 +18,6 @@ from invariants.fuzz import sequence as sequences
 from invariants.fuzz.hicache import play
 from invariants.fuzz.hicache.draw import COMPONENTS, MOST_PASSES, ConfigSample, sample_config
 from invariants.fuzz.hicache.operations import OPERATIONS
-from invariants.fuzz.hicache.play import replay_told
 from invariants.fuzz.hicache.player import STATES
 from invariants.fuzz.sequence import MOST_RANKS, FuzzSequence
 from invariants.fuzz.shrink import WAYS, Search
@@ -76,8 +75,10 @@ class Work:
         started = time.process_time_ns()
         entries.load(self.outside)
         with limit(self.operations):
-            ops, command = OPERATIONS, self.command(seed)
-            outcome = play.generate(self.sample(seed), ops, seed, self.operations, command=command)
+            try:
+                outcome = play.generate(self.sample(seed), OPERATIONS, seed, self.operations)
+            except CallerError as error:  # of a policy of the user
+                raise CallerError(f"{error}; to repeat it: {self.command(seed)}") from error
         player, sequence = outcome.player, outcome.sequence
         failure = self.failure(outcome.failure, sequence) if outcome.failure else None
         busy, counts = time.process_time_ns() - started, player.counts + player.probes.seen
@@ -110,7 +111,7 @@ class Work:
         small = Search(sequence, failure, play_one, WAYS, PLAYS).run().sequence
         path = self.path(replace(drawn, sequence=sequences.dumps(small)))
         with limit(self.operations):
-            message = replay_told(small, OPERATIONS, name=path, full=True).failure
+            message = play.replay(small, OPERATIONS, name=path, told=True).failure
         return self.failure(message, small) if message else drawn
 
     def failure(self, failure: playing.Failure, sequence: FuzzSequence) -> Failure:
@@ -120,8 +121,7 @@ class Work:
             failure.code, failure.kind, "", failure.at, text, failure.event, failure.event_text
         )
         words = ["hicache", "fuzz", "--replay", self.path(made), *outside_options()]
-        lines = failure.text.rstrip("\n").splitlines()
-        lines = [line for line in lines if not line.startswith("replay: ")]
+        lines = [failure.text.rstrip("\n")]
         if seed := os.environ.get("PYTHONHASHSEED", ""):
             lines.append(f"hash seed: PYTHONHASHSEED={seed}")
         return replace(made, text="\n".join([*lines, f"replay: {command_line(words)}"]))
@@ -182,11 +182,12 @@ def replay(path: str, text: str) -> tuple[Failure | None, dict[str, Any]]:
         return Failure(code, kind, message, at, text), about
     sequence = sequences.loads(text, path)
     with limit(len(sequence.entries)):
-        outcome = replay_told(sequence, OPERATIONS, name=path)
+        outcome = play.replay(sequence, OPERATIONS, name=path, told=True)
     player, failure = outcome.player, outcome.failure
     counts = dict(sorted((player.counts + player.probes.seen).items()))
     about = {"events": player.events, "counts": counts, "entries": len(sequence.entries)}
     if failure is None:
         return None, about
-    message = " ".join([failure.text.rstrip(), *outside_options()])
+    command = command_line(["hicache", "fuzz", "--replay", path, *outside_options()])
+    message = f"{failure.text.rstrip()}\nreplay: {command}"
     return Failure(failure.code, failure.kind, message, failure.at, text), about

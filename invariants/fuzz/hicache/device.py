@@ -24,7 +24,7 @@ from invariants.fuzz.hicache.player import Player, kind_of
 from invariants.fuzz.hicache.ranks import RankedPlayer
 from invariants.fuzz.hicache.stored import RealStore
 from invariants.fuzz.schedules import Job, Pending, by_time
-from invariants.fuzz.sequence import FILES, DeviceSettings, FuzzSequence, settings_of
+from invariants.fuzz.sequence import FILES, FuzzSequence, settings_of
 from sim.clock import Clock
 from sim.content import Words, prefix_tags
 from sim.device.guard import FreedPages, Guard
@@ -148,20 +148,20 @@ class DevicePlayer(Player):
     can_store = False
 
     def __init__(
-        self, sequence: FuzzSequence, settings: DeviceSettings, checker: Checker | None = None
+        self, sequence: FuzzSequence, settings: tuple[int, ...], checker: Checker | None = None
     ) -> None:
         super().__init__(sequence.config, sequence.order, checker)
-        config, layers = sequence.config, settings.layers
+        config, (layers, page_ns, latency_ns, depth) = sequence.config, settings
         places = {
             (tier, component): count
             for tier, counts in ((Tier.DEVICE, config.device_pages), (Tier.HOST, config.host_pages))
             for component, count in zip(config.components, counts, strict=True)
         }
         self.clock, self.memory = Clock(), Memory(places, layers)
-        link = Link(self.clock, RATE, RATE * 3 // 2, settings.latency_ns)
-        device = PlannedDevice(self.clock, link, (settings.page_ns,) * layers, self.memory)
+        link = Link(self.clock, RATE, RATE * 3 // 2, latency_ns)
+        device = PlannedDevice(self.clock, link, (page_ns,) * layers, self.memory)
         self.device, self.guard = device, Guard(device, Hazards(places, layers))
-        options = ControllerOptions(backup_batches=settings.depth)
+        options = ControllerOptions(backup_batches=depth)
         self.controller = TransferController(self.guard, options)
         accesses = Accesses(config, self.core.view.components)
         self.forward = Forward(device, self.guard, self.controller, device, accesses, checked=True)  # type: ignore[arg-type]
@@ -212,7 +212,7 @@ class DevicePlayer(Player):
 
     def carry_out(self, pending: Pending, tie: int) -> None:
         action, late = pending.action, min(LONGEST, max(0, pending.due - self.now))
-        failing = -1 if kind_of(pending.fault, type(action).__name__).fine else tie
+        failing = -1 if kind_of(pending.fault, pending.kind).fine else tie
         plan = Plan(*((0, late) if tie % 2 else (late, 0)), 1 + tie, failing)
         if isinstance(action, Prefill):
             job = self.jobs[action.request]

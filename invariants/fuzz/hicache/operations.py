@@ -223,13 +223,13 @@ def draw_reply(player: Player, draws: Draws) -> Arguments | None:
 
 
 def reply_to(player: Player, pending: Pending) -> Arguments:
-    alike = [other for other in player.pending if type(other.action) is type(pending.action)]
-    return {"to": type(pending.action).__name__, "at": alike.index(pending)}
+    alike = [other for other in player.pending if other.kind == pending.kind]
+    return {"to": pending.kind, "at": alike.index(pending)}
 
 
 def reply(player: Player, args: Arguments) -> None:
     """An action in flight is answered now. at: how many of its kind are older."""
-    alike = [pending for pending in player.pending if type(pending.action).__name__ == args["to"]]
+    alike = [pending for pending in player.pending if pending.kind == args["to"]]
     for item in alike[args["at"] : args["at"] + 1]:
         if item in player.answerable():
             if args.get("fails"):
@@ -368,7 +368,7 @@ def attach(player: Player, args: Arguments) -> None:
     attached, as after it came back. lost: without what it had."""
     if player.config.has_host and player.can_store:
         if args.get("lost"):
-            player.simulated_store.lose()
+            player.simulated_store.values.clear()
         detaches = player.core.view.attached and not args["again"]
         player.feed(events.DetachWanted() if detaches else events.StorageAttached())
 

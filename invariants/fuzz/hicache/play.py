@@ -6,7 +6,6 @@ after which the core must be as a new one: a reservation, a lock or a place in a
 outlives what it was for may stay unseen as long as requests run.
 """
 
-import shlex
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import fields, replace
@@ -51,6 +50,7 @@ IDLE_ROUNDS = 8  # rounds of evictions in a row that free nothing
 STATES_EVERY = 16  # events between two comparisons of the whole state
 SWEPT = 2  # stale entries of an eviction queue, so that short sequences sweep them out, too
 STORY = "\nstory:\n"
+MOST_TOLD = 30  # operations
 # What a core keeps for good or drops later: counters, what its policies remember of the past, what
 # storage did not deliver, stale entries of heaps, and the records of the last event.
 OF_THE_PAST = frozenset(
@@ -68,11 +68,9 @@ def generate(
     seed: int,
     operations: int,
     level: Level = "every",
-    command: str = "",
     **how: Any,
 ) -> Played:
-    """Draws and plays a sequence. operations: number of entries. command: that plays it
-    again, for reports. The rest is as for `replay`."""
+    """Draws and plays a sequence. operations: number of entries. The rest is as for `replay`."""
     names = ("config", "order", "ranks", "executor", "pairs")
     drawn = {name: getattr(sample, name) for name in names}
     sequence = FuzzSequence(entries=(), seed=seed, **drawn)
@@ -81,8 +79,7 @@ def generate(
         drawn = (next_entry(player, sample, ops, seed, index) for index in range(operations))
         return (entry for entry in drawn if entry is not None)
 
-    command = command or f"hicache fuzz --seed {seed} --sequences 1"
-    return _run(sequence, entries, ops, command, level, **how)
+    return _run(sequence, entries, ops, level, **how)
 
 
 def replay(
@@ -94,35 +91,13 @@ def replay(
 ) -> Played:
     """Plays a sequence. checks: names of the checks to run; default all. follow: called with the
     player before it plays. differential: whether to compare with the specification; default if all
-    checks run after every event.
+    checks run after every event. told: the text of a failure also has the first difference from
+    the specification, and the operations of a short sequence.
 
     Raises CallerError for an invalid entry, before anything is played.
     """
     check(sequence, ops, name or "sequence", FAULTS)
-    shown = shlex.quote(name if name.isprintable() else ascii(name)[1:-1])
-    command = f"hicache fuzz --replay {shown}" if name else ""
-    return _run(sequence, lambda player: sequence.entries, ops, command, level, **how)
-
-
-def replay_told(
-    sequence: FuzzSequence, ops: dict[str, Operation], name: str = "", full: bool = False
-) -> Played:
-    """Plays a sequence as `replay` does. The text of a failure also has the first difference from
-    the specification and, with `full`, the operations of the sequence."""
-    comparisons: list[Comparison] = []
-    outcome = replay(
-        sequence, ops, name=name, follow=lambda player: comparisons.append(Comparison(player))
-    )
-    if outcome.failure is None:
-        return outcome
-    text, _, command = outcome.failure.text.rstrip("\n").partition("\nreplay: ")
-    lines = [text]
-    if first := comparisons[0].first:
-        lines.append(f"first difference from the specification: {first}")
-    if full:
-        lines += ["operations:", *(f"    {entry}" for entry in sequence.entries)]
-    lines += [f"replay: {command}"] if command else []
-    return replace(outcome, failure=replace(outcome.failure, text="\n".join(lines)))
+    return _run(sequence, lambda player: sequence.entries, ops, level, **how)
 
 
 class Comparison(DifferentialChecker):
@@ -147,13 +122,13 @@ def _run(
     sequence: FuzzSequence,
     entries: Callable[[Player], Iterable[Entry]],
     ops: dict[str, Operation],
-    command: str,
     level: Level,
     checks: Sequence[str] | None = None,
     differential: bool | None = None,
     follow: Callable[[Player], object] | None = None,
+    told: bool = False,
 ) -> Played:
-    checker = Checker(level, command, None if checks is None else [*map(load_check, checks)])
+    checker = Checker(level, "", None if checks is None else [*map(load_check, checks)])
     played: list[Entry] = []
     failure = None
     swept, lru.LEAST_SWEPT = lru.LEAST_SWEPT, SWEPT
@@ -165,6 +140,7 @@ def _run(
             player.observe(beside)
         if follow is not None:
             follow(player)
+        first = Comparison(player) if told else None
         try:
             for entry in entries(player):
                 played.append(entry)
@@ -173,10 +149,18 @@ def _run(
             if beside is not None:
                 beside.compare_state("at the end", (), player.core.view)
         except Exception as error:
-            failure = _failure(error, len(played), command, player)
+            more = _told(first.first, played) if first is not None else []
+            failure = _failure(error, len(played), player, more)
     finally:
         lru.LEAST_SWEPT = swept
     return Played(replace(sequence, entries=tuple(played)), failure, player)
+
+
+def _told(difference: str, played: Sequence[Entry]) -> list[str]:
+    lines = [f"first difference from the specification: {difference}"] if difference else []
+    if len(played) <= MOST_TOLD:
+        lines += ["operations:", *(f"    {entry}" for entry in played)]
+    return lines
 
 
 def step(player: Player, ops: dict[str, Operation], entry: Entry) -> None:
@@ -270,21 +254,19 @@ def _left(core: Core) -> Iterator[str]:
             yield f"{pool}, {pool.protected} protected, {int(pool.loans.sum())} loans"
 
 
-def _failure(error: Exception, at: int, command: str, player: Player) -> Failure:
-    """Returns the failure with its source lines, the last operations of the core, and the command
-    that plays it again, if known. Raises CallerError for an exception of a policy of the user."""
+def _failure(error: Exception, at: int, player: Player, more: Sequence[str]) -> Failure:
+    """Returns the failure with the last operations of the core, and what else is told. Raises
+    CallerError for an exception of a policy of the user."""
     blamed = registry.blamed(error)
     if blamed:
-        raise CallerError(f"{blamed}; to repeat it: {command}" if command else blamed) from error
+        raise CallerError(blamed) from error
     last = "" if player.last is None else brief(player.last)
     failure = replace(failure_of(error, at), event=player.events, event_text=last)
-    lines = [failure.text.rstrip("\n")]
+    lines = [failure.text.partition("\nreplay: ")[0].rstrip("\n")]
     if STORY not in failure.text:
         story = player.checker.story_of(failure.about)
         lines += [STORY.strip(), *(f"    {line}" for line in story)] if story else []
-    if command and "\nreplay: " not in failure.text:
-        lines.append(f"replay: {command}")
-    return replace(failure, text="\n".join(lines))
+    return replace(failure, text="\n".join([*lines, *more]))
 
 
 def failure_of(error: Exception, at: int) -> Failure:

@@ -192,7 +192,7 @@ class Player(Clients):
         """Delivers a reply to the core."""
         self.pending.remove(pending)
         action = pending.action
-        kind = kind_of(pending.fault, type(action).__name__)
+        kind = kind_of(pending.fault, pending.kind)
         fine = self.went_well(pending, kind.fine)
         if isinstance(action, Prefill):
             reply: Reply = events.PrefillDone(action.transfer, self._end_pass(action, fine))
@@ -397,10 +397,6 @@ class SimulatedStore:
         self.names = config.components
         self.values: set[tuple[int, bytes]] = set()
 
-    def lose(self) -> None:
-        """Everything that is stored is lost, and nobody is told."""
-        self.values.clear()
-
     def reply(self, action: StorageAction, kind: Fault) -> StorageReply:
         """Carries out an action under a fault, and returns its reply."""
         if isinstance(action, actions.Delete):
@@ -408,7 +404,7 @@ class SimulatedStore:
                 self.values.clear()
             return events.DeleteDone(action.transfer, kind.fine)
         if isinstance(action, Lookup):
-            pages = self.matched(action.digests, action.trailing_pages, action.known_pages)
+            pages = max(self.boundaries(action), default=0)
             answer = kind.says(pages, len(action.digests)) if kind.fine else 0
             return events.LookupDone(action.transfer, answer)
         pieces = list(self._pages(action))
@@ -429,23 +425,16 @@ class SimulatedStore:
             for depth, (digest, page) in enumerate(pages, piece.first_page):
                 yield index, digest, page, depth
 
-    def matched(
-        self, digests: Sequence[bytes], trailing_pages: Sequence[int], known: int = 0
-    ) -> int:
-        """The deepest boundary for which everything is there; see `Lookup`."""
-        ends = range(len(digests), 0, -1)
-        return next((end for end in ends if self._fits(digests[:end], trailing_pages, known)), 0)
-
     def boundaries(self, action: Lookup) -> set[int]:
         """All boundaries for which everything is there."""
-        digests, more = action.digests, (action.trailing_pages, action.known_pages)
-        return {end for end in range(1, len(digests) + 1) if self._fits(digests[:end], *more)}
+        ends = range(1, len(action.digests) + 1)
+        return {end for end in ends if self._fits(action, action.digests[:end])}
 
-    def _fits(self, digests: Sequence[bytes], trailing_pages: Sequence[int], known: int) -> bool:
+    def _fits(self, action: Lookup, digests: Sequence[bytes]) -> bool:
         return all(
             (index, digest) in self.values
-            for index, trailing in enumerate(trailing_pages)
-            for digest in digests[-trailing if trailing else 0 if index else known :]
+            for index, trailing in enumerate(action.trailing_pages)
+            for digest in digests[-trailing if trailing else 0 if index else action.known_pages :]
         )
 
 

@@ -65,7 +65,8 @@ class Local:
         """Does nothing: actions start when they are submitted."""
 
     def poll(self) -> list[Reply]:
-        ended = [action for action in self._open.values() if self._is_due(action)]
+        fates, now = self._player.fates, self._player.now
+        ended = [x for x in self._open.values() if fates[x.transfer][self.rank].due <= now]
         for action in ended:
             del self._open[action.transfer]
         return [self._reply(action) for action in ended]
@@ -75,9 +76,6 @@ class Local:
         after = action.after if isinstance(action, Prefill) else ()
         fates = [self._player.fates[transfer][self.rank] for transfer in (action.transfer, *after)]
         return all(fate.kind.fine for fate in fates)
-
-    def _is_due(self, action: Action) -> bool:
-        return self._player.fates[action.transfer][self.rank].due <= self._player.now
 
     def _reply(self, action: Action) -> Reply:
         if not isinstance(action, StorageAction):
@@ -161,7 +159,7 @@ class RankedPlayer(Player):
         """Forces the end of this action, and of earlier ones of its kind, on every rank, and
         delivers the replies."""
         for other in self.pending:
-            if type(other.action) is type(pending.action) and other.number <= pending.number:
+            if other.kind == pending.kind and other.number <= pending.number:
                 fates = self.fates[other.number]
                 self.fates[other.number] = [fate._replace(due=FORCED) for fate in fates]
         self._agree()

@@ -418,9 +418,8 @@ class RealStore(SimulatedStore):
             for (index, name), digest in product(enumerate(self.names), action.digests)
             if self._reads >= {*self._keys(name, digest)}
         }
-        if self._every:
-            return sum(1 << end - 1 for end in self.boundaries(action))
-        return self.matched(action.digests, action.trailing_pages, action.known_pages)
+        ends = self.boundaries(action)
+        return sum(1 << end - 1 for end in ends) if self._every else max(ends, default=0)
 
     def _judge(self, actions: object, must: set[str], may: set[str] | None, gone: int) -> None:
         """gone: how many values had been evicted before. Raises WrongContent."""

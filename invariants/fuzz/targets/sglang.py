@@ -29,12 +29,12 @@ from sglang.srt.mem_cache import common
 from sglang.srt.mem_cache.allocation import alloc_req_slots
 from sglang.srt.mem_cache.radix_cache import RadixKey
 
-from invariants.fuzz import sequence, target
+from invariants.fuzz import sequence
 from invariants.fuzz.draws import Draws
 from invariants.fuzz.operations import OF_A_CACHE, Arguments, Player
 from invariants.fuzz.schedules import Job
 from invariants.fuzz.script import Recorder, raw
-from invariants.fuzz.target import Backup, Can, Config, Hit, Load, Target, Transfer, Unfit, need
+from invariants.fuzz.target import Can, Config, Hit, Target, Transfer, Unfit, need
 from invariants.fuzz.targets import _sglang_state as state
 from invariants.fuzz.targets import _sglang_storage as store
 from invariants.fuzz.targets._sglang_doubles import NAMES, World, new_request, token_list
@@ -59,7 +59,7 @@ logging.disable(logging.CRITICAL)
 
 EVERYTHING = 1 << 30
 AMOUNTS = {"full": "num_tokens", "swa": "swa_num_tokens", "mamba": "mamba_num"}  # of EvictParams
-WORK = {"prefetch_queue": target.Lookup, "backup_queue": target.Store}  # of others: Fetch
+WORK = {"prefetch_queue": "Lookup", "backup_queue": "Store"}  # of others: Fetch
 FAULTS = ("raise", "short", "none")  # a store fails, ends short, or has nothing
 COMPONENTS = ("full", "full+swa", "full+mamba", "full+swa+mamba")
 PREFETCHES = ("best_effort", "wait_complete", "timeout")
@@ -472,12 +472,14 @@ class SGLang(Target):
         if self.plain.cache.cache_controller.write_queue:
             self.cache.flush_pending_backups()
         copies = [copy for copy in self.plain.copies.all[self.copied :] if not copy.done]
-        begun: list[Transfer] = [(Backup if copy.to_host else Load)(copy, False) for copy in copies]
+        begun: list[Transfer] = [
+            Transfer("Backup" if copy.to_host else "Load", copy, False) for copy in copies
+        ]
         self.copied = len(self.plain.copies.all)
         if self.storing:
             items = self.plain.storage.begun
             new = range(self.begun, len(items))
-            begun += [WORK.get(items[at][0], target.Fetch)(at) for at in new]
+            begun += [Transfer(WORK.get(items[at][0], "Fetch"), at) for at in new]
             self.begun = len(items)
         return begun
 

@@ -69,7 +69,6 @@ CONNECTORS: dict[str, tuple[str, Any]] = {
     "remote": ("Remote", RemoteConnector),
     OURS: ("HicacheConnector", ours.Ranks),
 }
-KINDS = {kind.__name__: kind for kind in Transfer.__subclasses__()}
 
 # The groups of layers of a model: their kind, with 2 where a block has two of the smallest.
 MODELS = (
@@ -168,11 +167,6 @@ class VllmPeer(Target):
     TAKES: ClassVar[dict[str, tuple[Any, ...]]] = {
         "model": MODELS,
         "connector": tuple(CONNECTORS),
-        "policy": ("fcfs", "priority"),
-        "order": ("lru", "arc"),
-        **dict.fromkeys((*LEAST, "loses", "ranks"), ()),
-        **dict.fromkeys(("ahead", "eagle", "reserve", "prompts"), (False, True)),
-        **dict.fromkeys(("recompute", "entire", "store"), (False, True)),
     }
 
     @classmethod
@@ -387,9 +381,7 @@ class VllmPeer(Target):
     # -- the caches
 
     def reset(self) -> bool:
-        self._drain()
-        if self.connector == OURS:  # its copies hold blocks
-            self._end_copies()
+        self._rest()
         done = bool(self.scheduler.reset_prefix_cache())
         need(done, "RESET", "nothing runs, and the cache cannot be emptied")
         return done
@@ -412,30 +404,21 @@ class VllmPeer(Target):
         if self.config.get("store") and self.steps % 2:
             self.handler.cool(self.scheduler)
 
-    def _drain(self) -> None:
-        """Steps until nothing is left to do."""
-        for _ in range(20):
-            if not self.queue and not self.scheduler.has_requests():
-                return
-            self.step()
-
     def release_all(self) -> None:
         self.reset()
         if self.connector == "cpu":
-            self._end_copies()
             manager = self.recorder.pure(worker.host_chunks, self.scheduler)
             self.recorder.check(worker.audit_released, manager)
         if self.connector == OURS:
             self.recorder.check(ours.audit_rest, self.scheduler)
 
-    def _end_copies(self) -> None:
-        """Steps, as the next requests would cause, until every copy is known to have ended."""
+    def _rest(self) -> None:
+        """Steps, as the next requests would cause, until nothing is left to do and every copy is
+        known to have ended."""
         quiet = 0
         for _ in range(MOST_COPIES):
-            busy = self._busy()
-            if self.connector == OURS:
-                busy = busy or bool(self.queue) or raw(self.scheduler).has_requests()
-            for number in sorted(raw(self.handler).jobs):
+            busy = self._busy() or bool(self.queue) or raw(self.scheduler).has_requests()
+            for number in sorted(raw(self.handler).jobs) if self.handler is not None else ():
                 self.handler.end(number)
             self._schedule()
             self._take()
@@ -450,7 +433,7 @@ class VllmPeer(Target):
             return ()
         handler = raw(self.handler)
         began, handler.began = handler.began, []
-        return [KINDS.get(kind, KINDS["Store"])(number) for kind, number in began]
+        return [Transfer(kind, number) for kind, number in began]
 
     def answer(self, transfer: Transfer, fault: str) -> None:
         self.handler.end(transfer.what, bool(fault))

@@ -81,7 +81,7 @@ def test_transfers_end_late_in_the_order_of_the_schedule(
         player.begin(entry.op, entry.gap, entry.poll, entry.acts)
         ops[entry.op].play(player, entry.args)
         player.collect()
-    assert {type(pending.action).__name__ for pending in player.pending} == {"Backup"}
+    assert {pending.kind for pending in player.pending} == {"Backup"}
     ops["wait"].play(player, {"polls": 1})
     assert not player.pending
     assert target_player(radix, tmp_path).replay(sequence(*entries)).failure is None
