@@ -18,8 +18,6 @@ from typing import Any
 import numpy as np
 import torch
 from vllm.distributed.kv_transfer.kv_connector.factory import KVConnectorFactory
-from vllm.distributed.kv_transfer.kv_connector.utils import KVOutputAggregator
-from vllm.v1.outputs import KVConnectorOutput
 
 from hicache.core import actions
 from hicache.core.events import EvictWanted
@@ -54,62 +52,32 @@ def ours(cache: Any, pages: int, ranks: int, store: bool) -> dict[str, Any]:
     return settings | ({"storage": "file:nowhere"} if store else {})
 
 
-class Ranks:
-    """The worker sides of all ranks, called in the order of kv_connector_model_runner_mixin.py."""
-
-    def __init__(self, config: Any, role: Any, cache: Any) -> None:
-        ranks = config.parallel_config.world_size
-        self.aggregator = KVOutputAggregator(ranks)
-        self.saves_last = bool(config.num_speculative_tokens)  # after the drafts
-        more = dict(config.kv_transfer_config.kv_connector_extra_config)
-        more.pop("storage", None)  # its place is taken by `Moves`
-        transfer = vars(config.kv_transfer_config) | {"kv_connector_extra_config": more}
-        self.sides = []
-        for rank in range(ranks):
-            parallel = vars(config.parallel_config) | {"rank": rank}
-            mine = Settings(**vars(config))
-            mine.kv_transfer_config = Settings(**transfer)
-            mine.parallel_config = Settings(**parallel)
-            self.sides.append(import_module(CONNECTOR).HicacheConnector(mine, role, cache))
-
-    def __getattr__(self, name: str) -> Any:
-        """Whatever else is called is called on every rank."""
-        return lambda *args: [getattr(side, name)(*args) for side in self.sides]
-
-    def moved(self, finished: set[str]) -> KVConnectorOutput:
-        """What has ended since the last step."""
-        outputs = []
-        for side in self.sides:
-            if not self.saves_last:
-                side.wait_for_save()
-            results = side.get_transfer_results(finished)
-            output = KVConnectorOutput(
-                finished_sending=results.finished_sending,
-                finished_recving=results.finished_recving,
-                failed_recving=results.failed_recving,
-                invalid_block_ids=side.get_block_ids_with_load_errors(),
-                kv_connector_stats=side.get_kv_connector_stats(),
-                kv_connector_worker_meta=side.build_connector_worker_meta(),
-            )
-            outputs.append(SimpleNamespace(kv_connector_output=output))
-            if self.saves_last:
-                side.wait_for_save()
-            side.clear_connector_metadata()
-        return self.aggregator.aggregate(outputs).kv_connector_output
+def ranks(config: Any, role: Any, cache: Any) -> list[Any]:
+    """The worker sides of all ranks."""
+    more = dict(config.kv_transfer_config.kv_connector_extra_config)
+    more.pop("storage", None)  # its place is taken by `Moves`
+    transfer = vars(config.kv_transfer_config) | {"kv_connector_extra_config": more}
+    sides = []
+    for rank in range(config.parallel_config.world_size):
+        mine = Settings(**vars(config))
+        mine.kv_transfer_config = Settings(**transfer)
+        mine.parallel_config = Settings(**vars(config.parallel_config) | {"rank": rank})
+        sides.append(import_module(CONNECTOR).HicacheConnector(mine, role, cache))
+    return sides
 
 
 class Moves:
     """What the sides of all ranks have under way. values: of the store. arrived: by load, the
     contents on each rank."""
 
-    def __init__(self, memory: Memory, ranks: Any) -> None:
+    def __init__(self, memory: Memory, sides: Sequence[Any]) -> None:
         self.memory = memory
         self.jobs: dict[int, tuple[Executor, Any, list[Content]]] = {}  # and what it reads
         self.began: list[tuple[str, int]] = []
         self.values: dict[str, bytes] = {}
         self.arrived: dict[int, list[Any]] = {}
         self.number = 0
-        self.ranks = [Executor(self, side) for side in ranks.sides]
+        self.ranks = [Executor(self, side) for side in sides]
 
     def begin(self, rank: Executor, action: Any) -> None:
         self.number += 1

@@ -10,7 +10,11 @@ from collections import Counter
 from typing import Any, NamedTuple
 
 from vllm.distributed.kv_transfer.kv_connector.factory import KVConnectorFactory
-from vllm.distributed.kv_transfer.kv_connector.v1.base import KVConnectorBase_V1, SupportsHMA
+from vllm.distributed.kv_transfer.kv_connector.v1.base import (
+    KVConnectorBase_V1,
+    KVConnectorTransferResults,
+    SupportsHMA,
+)
 
 from invariants.fuzz.targets._vllm_worker import BROKEN, MOVING, UNWRITTEN, Memory
 
@@ -94,18 +98,14 @@ class RemoteConnector(KVConnectorBase_V1, SupportsHMA):  # type: ignore[misc]
 
     wait_for_layer_load = save_kv_layer = wait_for_save
 
-    def get_finished(self, finished_req_ids: set[str]) -> tuple[None, set[str]]:
-        done, self.done = self.done, set()
-        return None, done
+    def get_transfer_results(self, finished_req_ids: set[str]) -> Any:
+        results = KVConnectorTransferResults(set(), self.done, self.lost)
+        self.done, self.lost = set(), set()
+        return results
 
     def get_block_ids_with_load_errors(self) -> set[int]:
         bad, self.bad = self.bad, set()
         return bad
-
-    def take_lost(self) -> set[str]:
-        """The requests whose loads failed as a whole."""
-        lost, self.lost = self.lost, set()
-        return lost
 
     # -- what is loaded
 

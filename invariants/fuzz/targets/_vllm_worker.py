@@ -9,10 +9,13 @@ The worker half of a connector is the engine's own; beneath it, copies are done 
 from __future__ import annotations
 
 from collections.abc import Container, Sequence
+from contextlib import ExitStack
 from types import SimpleNamespace
 from typing import Any, NamedTuple
 
-from vllm.v1.outputs import DraftTokenIds, KVConnectorOutput, ModelRunnerOutput
+from vllm.distributed.kv_transfer.kv_connector.utils import KVOutputAggregator
+from vllm.v1.outputs import DraftTokenIds, ModelRunnerOutput
+from vllm.v1.worker import kv_connector_model_runner_mixin as runner
 
 from invariants.fuzz.target import need
 from invariants.fuzz.targets._vllm_engine import Group
@@ -355,14 +358,15 @@ class Known:
 
 
 class Worker:
-    """config: as `engine_config` makes it. side: the worker side of a connector, or None."""
+    """config: as `engine_config` makes it. sides: the worker side of a connector, on each rank."""
 
-    def __init__(self, groups: Sequence[Group], config: Any, side: Any = None) -> None:
+    def __init__(self, groups: Sequence[Group], config: Any, sides: Sequence[Any] = ()) -> None:
         self.memory = Memory(groups)
         self.steps = self.idle = 0  # ever, and since one that computed
         self.known: dict[str, Known] = {}
         self.salts: dict[str, str] = {}
-        self.side = side
+        self.sides = sides
+        self.aggregator = KVOutputAggregator(len(sides))
         self.drafts = config.num_speculative_tokens
         self.ahead = bool(config.scheduler_config.async_scheduling)
         self.eagle = bool(config.num_lookahead_tokens)
@@ -370,10 +374,9 @@ class Worker:
 
     def run(self, step: Any) -> Any:
         """Carries out what the scheduler put into one step, in the order of gpu_model_runner.py."""
-        side = self.side
         self.steps += 1
         self.idle = 0 if step.total_num_scheduled_tokens else self.idle + 1
-        if side is not None:
+        for side in self.sides:
             side.handle_preemptions(step.kv_connector_metadata)
         for name in step.finished_req_ids:
             self.known.pop(name, None)
@@ -384,17 +387,14 @@ class Worker:
             self.memory.owner.pop(block, None)
         for source, target in step.kv_cache_block_copies or ():
             self.memory.copy(source, target)
-        if side is not None:
-            side.bind_connector_metadata(step.kv_connector_metadata)
-            if step.has_sync_kv_loads:
-                side.start_load_kv(None)
-        works = [self._work(name, step) for name in step.num_scheduled_tokens]
-        bad = vars(side).get("bad", ()) if side is not None else ()
-        spoiled = [work for work in works if bad and self.memory.spoils(work, bad)]
-        self.memory.step([work for work in works if work not in spoiled])
-        tokens = [self._spoil(work) if work in spoiled else self._sample(work) for work in works]
-        if side is not None and not step.has_sync_kv_loads:
-            side.start_load_kv(None)
+        with ExitStack() as stack:
+            moved = [stack.enter_context(self._moves(side, step)) for side in self.sides]
+            tokens = self._compute([self._work(name, step) for name in step.num_scheduled_tokens])
+        if self.drafts:  # it saves after them
+            for side in self.sides:
+                side.wait_for_save()
+                side.clear_connector_metadata()
+        outputs: Any = [SimpleNamespace(kv_connector_output=output) for output in moved]
         names = list(step.num_scheduled_tokens)
         self.guesses = DraftTokenIds(names, [self.known[name].drafts for name in names])
         return ModelRunnerOutput(
@@ -404,8 +404,21 @@ class Worker:
             logprobs=None,
             prompt_logprobs_dict={},
             pooler_output=[],
-            kv_connector_output=self._moved(step) if side is not None else None,
+            kv_connector_output=self.aggregator.aggregate(outputs).kv_connector_output
+            if outputs
+            else None,
         )
+
+    def _moves(self, side: Any, step: Any) -> Any:
+        """What vLLM does with a connector around a step."""
+        runner.get_kv_transfer_group = lambda: side
+        return runner.KVConnectorModelRunnerMixin._get_kv_connector_output(step, bool(self.drafts))
+
+    def _compute(self, works: Sequence[Work]) -> list[list[int]]:
+        bad = [block for side in self.sides for block in vars(side).get("bad", ())]
+        spoiled = [work for work in works if bad and self.memory.spoils(work, bad)]
+        self.memory.step([work for work in works if work not in spoiled])
+        return [self._spoil(work) if work in spoiled else self._sample(work) for work in works]
 
     def _hear(self, step: Any) -> None:
         for new in step.scheduled_new_reqs:
@@ -476,22 +489,6 @@ class Worker:
         """What a model says that read what was not loaded. The scheduler must not take it."""
         work.request.spoiled, work.request.drafts = True, []
         return [WORDS + 1] if work.end >= len(work.request._all_token_ids) else []
-
-    def _moved(self, step: Any) -> KVConnectorOutput:
-        if hasattr(self.side, "moved"):  # of several ranks
-            return self.side.moved(step.finished_req_ids)
-        self.side.wait_for_save()
-        sent, received = self.side.get_finished(step.finished_req_ids)
-        output = KVConnectorOutput(
-            finished_sending=sent or None,
-            finished_recving=received or None,
-            kv_connector_worker_meta=self.side.build_connector_worker_meta(),
-            invalid_block_ids=self.side.get_block_ids_with_load_errors(),
-        )
-        if hasattr(self.side, "take_lost"):
-            output.failed_recving = self.side.take_lost() or None
-        self.side.clear_connector_metadata()
-        return output
 
 
 def audit_progress(worker: Worker, most: int) -> None:

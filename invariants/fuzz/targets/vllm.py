@@ -67,7 +67,7 @@ CONNECTORS: dict[str, tuple[str, Any]] = {
     "": ("", None),
     "cpu": ("OffloadingConnector", OffloadingConnector),
     "remote": ("Remote", RemoteConnector),
-    OURS: ("HicacheConnector", ours.Ranks),
+    OURS: ("HicacheConnector", ours.ranks),
 }
 
 # The groups of layers of a model: their kind, with 2 where a block has two of the smallest.
@@ -153,7 +153,7 @@ def _draw_revisit(player: Player, draws: Draws) -> Arguments | None:
 def _revisit(player: Player, args: Arguments) -> None:
     """A request for an earlier prompt, of which the device has lost what it can lose."""
     target: Any = player.target
-    if target.side is not None:
+    if target.handler is not None:
         target.press()
     OF_A_SERVER["arrive"].play(player, args)
 
@@ -235,7 +235,7 @@ class VllmPeer(Target):
         mine, blocks = self.connector == OURS, int(config["pages"]) + 1
         cache = recorder.make("cache", engine.cache_config, blocks, self.groups, 2 if mine else 1)
         name, kind = CONNECTORS[self.connector]
-        self.side: Any = None
+        self.sides: Any = []
         self.handler: Any = None
         try:
             options = recorder.make(
@@ -253,10 +253,11 @@ class VllmPeer(Target):
                 "scheduler", engine.make_scheduler, options, cache, self.block_tokens, self.page
             )
             if kind is not None:
-                self.side = recorder.make("side", kind, options, KVConnectorRole.WORKER, raw(cache))
+                side = recorder.make("side", kind, options, KVConnectorRole.WORKER, raw(cache))
+                self.sides = side if mine else [side]
         except (AssertionError, ValueError, NotImplementedError, CallerError) as error:
             raise Unfit(str(error)) from error  # of the engine, or of the connector
-        self.worker = recorder.make("worker", worker.Worker, self.groups, options, self.side)
+        self.worker = recorder.make("worker", worker.Worker, self.groups, options, self.sides)
         self._copy_backends()
         self.queue: deque[Any] = deque()
         self.jobs: dict[str, Job] = {}
@@ -283,14 +284,15 @@ class VllmPeer(Target):
         """What carries out the transfers that a connector begins."""
         make, blocks = self.recorder.make, self.worker.memory
         if self.connector == "remote":
-            self.handler = self.side
-            self.side.memory, self.side.loses = blocks, int(self.config.get("loses", 0))
+            [self.handler] = self.sides
+            self.handler.memory, self.handler.loses = blocks, int(self.config.get("loses", 0))
         elif self.connector == OURS:
-            self.handler = make("handler", ours.Moves, blocks, self.side)
+            self.handler = make("handler", ours.Moves, blocks, self.sides)
         elif self.connector:
             host = make("host", worker.Host)
             self.handler = make("handler", worker.CopyHandler, blocks, host)
-            self.side.connector_worker.worker = self.handler
+            [side] = self.sides
+            side.connector_worker.worker = self.handler
 
     # -- requests
 
@@ -442,7 +444,8 @@ class VllmPeer(Target):
         if self.connector == "remote":
             self.counts["failed loads"] = len(raw(self.handler).failed)
         if self.connector == OURS:
-            raw(self.side).shutdown()
+            for side in raw(self.sides):
+                side.shutdown()
 
     # -- the state
 
