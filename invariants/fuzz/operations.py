@@ -362,7 +362,7 @@ def step(player: Player) -> bool:
 
 _CHUNK = number(1, MOST_TOKENS)
 _PROMPTED: Schema = {"tokens": PROMPT, "space": word()}
-_ARRIVE: Schema = {"request": NEW_REQUEST, **_PROMPTED, "more": number(1, MOST_TOKENS, True)}
+_ARRIVE: Schema = {"request": NEW_REQUEST, **_PROMPTED, "more": Spare(_CHUNK)}
 _GROWN: Schema = {"more": _CHUNK, "word": number()}
 _ADMIT = of_request(24, ("waiting",), _admit, _chunk, chunk=number(0, MOST_TOKENS))
 _BOTH = {

@@ -218,37 +218,31 @@ def _serve(player: Player) -> None:
 
 
 def _schedule(player: Player) -> None:
-    """First come, first served, one at a time; what runs goes first."""
-    jobs = sorted(player.jobs.values(), key=lambda job: (job.stage == "waiting", job.id))
+    """First come, first served, one at a time. Of those that run, one goes on, the others end."""
+    jobs = sorted(player.jobs.values(), key=lambda job: job.id)
     running = [job for job in jobs if job.stage != "waiting"]
-    for job in running[1:]:
-        player.target.finish(job, False)
+    waiting = [job for job in jobs if job.stage == "waiting"]
+    for job in (*running[1:], *running[:1], *waiting):
+        if job not in running[1:] and player.target.fits(job):
+            _finish_alone(player, job)
+        elif job.stage != "waiting":
+            player.target.finish(job, False)
+        else:
+            player.target.leave(job)
         player.end(job)
-        look(player)
-    for job in [*running[:1], *(job for job in jobs if job.stage == "waiting")]:
-        _finish_alone(player, job)
         player.settle()
         look(player)
 
 
 def _finish_alone(player: Player, job: Job) -> None:
-    """The only request that runs: it must be admitted and computed, if it fits at all."""
-    if not player.target.fits(job):
-        if job.stage != "waiting":
-            player.target.finish(job, False)
-        else:
-            player.target.leave(job)
-        player.end(job)
-        return
+    """The only request that runs: it must be admitted and computed."""
     admitted = job.stage != "waiting"
     for _ in range(ROUNDS):
         if not admitted and player.target.admit(job) is not None:
             admitted, job.stage = True, "idle"
         player.settle()
         if admitted and (job.stage == "decoding" or compute(player, job, job.prompt)):
-            player.target.finish(job, True)
-            player.end(job)
-            return
+            return player.target.finish(job, True)
     what = "computed" if admitted else "admitted"
     text = f"request {job.id} of {len(job.tokens)} tokens runs alone and is never {what}"
     raise Broken("PROGRESS", text, what)

@@ -122,9 +122,8 @@ class Pct(Schedule):
         pct:key:depth:steps
 
     Sources are the three kinds of actions and the host poll. If the poll goes first, replies are
-    left for later. Only steps with a choice count. With n sources and k steps, a bug that needs d
-    ordered events is found with a probability of at least 1 / (n * k**(d - 1)): Burckhardt et al.,
-    "A Randomized Scheduler with Probabilistic Guarantees of Finding Bugs", ASPLOS 2010.
+    left for later. Only steps with a choice count (Burckhardt et al., "A Randomized Scheduler with
+    Probabilistic Guarantees of Finding Bugs", ASPLOS 2010).
     """
 
     def __init__(self, key: int = 0, depth: int = 3, steps: int = 64, *more: int) -> None:

@@ -1,17 +1,9 @@
 """A sequence: the life of one cache, with an entry per operation and every choice literal in it.
 
-    line 1      {"sequence": "hicache-fuzz", "version": 2, "seed": 7, "order": "time", "config":
-    {...}}
-    then        {"op": "arrive", "args": {...}, "gap": 3, "poll": true, "acts": [[40, 0, ""], ...]}
-    last line   {"end": 118}
-
-The head of another target than hicache also has "target" and "release"; that of hicache may have
-"executor", "ranks" and "pairs". An entry holds the literal arguments of its operation, the time
-before it, whether the host polls first, and (delay, tie, fault) for each action that it begins. So
-deleting an entry does not change the others. A request has the number given by its arrival. An
+So deleting an entry does not change the others. A request has the number given by its arrival. An
 entry whose request is gone, or in the wrong stage, does nothing.
 
-Lives here: the records, the file form, the shapes of arguments.
+Lives here: the records, the file form (docs/fuzzing.md), the shapes of arguments.
 """
 
 from __future__ import annotations
@@ -54,14 +46,13 @@ _MEND = f"mend the line or {_AGAIN}"
 Schema = dict[str, Any]
 
 
-def number(least: int = 0, most: int = MOST, optional: bool = False) -> Any:
-    return Spare(integer(least, most)) if optional else integer(least, most)
+def number(least: int = 0, most: int = MOST) -> Value:
+    return integer(least, most)
 
 
-def word(*options: str, optional: bool = False) -> Any:
+def word(*options: str) -> Value:
     """One of these words, or any printable word if none are given."""
-    shape = files.word(*options) if options else _WORD
-    return Spare(shape) if optional else shape
+    return files.word(*options) if options else _WORD
 
 
 def _is_run(run: Any) -> bool:

@@ -7,9 +7,8 @@ A target's file names two kinds of modules:
              is asked of the package itself is a stub
 
 Everything else is imported as it is, so what is missing fails. A stub serves as what an import may
-make of it: a base class, a decorator, an annotation, a default. It computes nothing: what its call
-returns is false, empty, neither more nor less than anything, and a stub again. A class that an
-engine derives from a stub has the names that it defines, and no others.
+make of it: a base class, a decorator, an annotation, a default. What its call returns is false,
+empty, and a stub again. A class that an engine derives from a stub has the names that it defines.
 """
 
 import sys
@@ -97,12 +96,6 @@ class _StubClass(_Empty, ABCMeta):
         if "_name" in vars(cls) and _decorates(items, named):
             return items[0]
         return super().__call__(*items, **named)
-
-    def register(cls, *items: Any, **named: Any) -> Any:
-        """A name that classes have here, and that libraries give to decorators."""
-        if "_name" in vars(cls):
-            return _stub(f"{cls._name}.register")(*items, **named)
-        return super().register(*items, **named)
 
     def _same(cls, other: Any) -> Any:
         return cls

@@ -13,7 +13,7 @@ from hicache.core.errors import CallerError
 from hicache.core.events import Event
 from hicache.core.node import Node
 from hicache.core.types import MOST_PRIORITY, Key, Tier
-from hicache.files import FLAG, Only, Value, fit
+from hicache.files import FLAG, Only, Spare, Value, fit
 from invariants.fuzz.draws import Draws
 from invariants.fuzz.hicache.player import EVERY, Player
 from invariants.fuzz.schedules import LEAST_MADE_UP, Job, Pending
@@ -509,7 +509,7 @@ STEPS = Value(
 WAITING, DECODING = ("waiting",), ("decoding",)
 PIN, TIER, CHUNK = number(0, 99), number(0, 1), number(1, MOST_TOKENS)
 PROMPTED: Schema = {"tokens": PROMPT, "space": word()}
-PRIORITY = number(-MOST_PRIORITY, MOST_PRIORITY, optional=True)
+PRIORITY = Spare(number(-MOST_PRIORITY, MOST_PRIORITY))
 ARRIVE: Schema = {"request": REQUEST, **PROMPTED, "whole": FLAG, "priority": PRIORITY}
 GROW: Schema = {"more": CHUNK, "behind": number(-1), "word": number()}
 REPLY: Schema = {"to": word(*EVERY), "at": number(), "fails": OPTIONAL_FLAG}
@@ -524,7 +524,7 @@ OPERATIONS: dict[str, Operation] = {
     "finish": of_request(10, DECODING, finish, draw_ahead, ahead=number()),
     "flush": Operation(1, {"storage": OPTIONAL_FLAG}, draw_flush, flush),
     "grow": of_request(14, DECODING, grow, draw_grow, **GROW),
-    "hoard": Operation(2, {"take": FLAG, "leave": number(optional=True)}, draw_hoard, hoard),
+    "hoard": Operation(2, {"take": FLAG, "leave": Spare(number())}, draw_hoard, hoard),
     "limit": of_request(0, WAITING, limit),
     "match": of_request(3, WAITING, lambda player, job, _: player.feed(events.MatchWanted(job.id))),
     "misuse": Operation(3, {"kind": word(*FORBIDDEN), "way": number()}, draw_misuse, misuse),

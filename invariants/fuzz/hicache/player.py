@@ -14,18 +14,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 from hicache.core import actions, events
-from hicache.core.actions import (
-    Action,
-    Fetch,
-    Load,
-    Lookup,
-    Outcome,
-    Prefill,
-    Refused,
-    Restarted,
-    StorageAction,
-    Store,
-)
+from hicache.core.actions import Action, Fetch, Load, Lookup, Outcome, Prefill, StorageAction
 from hicache.core.config import Config
 from hicache.core.core import Core
 from hicache.core.errors import About, CallerError
@@ -95,7 +84,7 @@ class Player(Clients):
         for item in outcomes:
             if isinstance(item, Prefill):
                 self.submit(item)
-            elif isinstance(item, Restarted):
+            elif isinstance(item, actions.Restarted):
                 job = self.jobs[item.request]
                 job.stage, job.computed, job.reported, job.transfers = "waiting", 0, 0, []
         return outcomes
@@ -277,10 +266,11 @@ class Player(Clients):
     def give_way(self, outcomes: list[Outcome]) -> None:
         """After a refusal for lack of pages, the request that it names is retracted or aborted."""
         for item in outcomes:
-            victim = self.jobs.get(item.retract) if isinstance(item, Refused) else None
-            if isinstance(item, Refused) and victim is not None and item.reason == "no_pages":
-                running = victim.stage in ("decoding", "idle")
-                (self.retract if running else self.abort)(victim)
+            if isinstance(item, actions.Refused) and item.reason == "no_pages":
+                victim = self.jobs.get(item.retract)
+                if victim is not None:
+                    running = victim.stage in ("decoding", "idle")
+                    (self.retract if running else self.abort)(victim)
 
     def retract(self, job: Job) -> None:
         size, page = len(job.tokens), self.config.page_size
@@ -417,7 +407,7 @@ class SimulatedStore:
         self.values.update(piece[:2] for piece in pieces[: kind.kept(answer)])
         return events.StoreDone(action.transfer, answer)
 
-    def _pages(self, action: Fetch | Store) -> Iterator[tuple[int, bytes, int, int]]:
+    def _pages(self, action: Fetch | actions.Store) -> Iterator[tuple[int, bytes, int, int]]:
         """Component, digest, host page and depth of each page of an action."""
         for piece in action.pieces:
             index = self.names.index(piece.component)

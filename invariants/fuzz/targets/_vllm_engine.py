@@ -12,19 +12,11 @@ from typing import Any, NamedTuple
 
 import torch
 from vllm.utils.hashing import sha256
-from vllm.v1 import kv_cache_interface
+from vllm.v1 import kv_cache_interface as layout
 from vllm.v1.core import kv_cache_utils
 from vllm.v1.core.kv_cache_utils import get_request_block_hasher
 from vllm.v1.core.sched.async_scheduler import AsyncScheduler
 from vllm.v1.core.sched.scheduler import Scheduler
-from vllm.v1.kv_cache_interface import (
-    ChunkedLocalAttentionSpec,
-    FullAttentionSpec,
-    KVCacheConfig,
-    KVCacheGroupSpec,
-    MambaSpec,
-    SlidingWindowSpec,
-)
 from vllm.v1.request import Request
 
 PARALLEL = ("data", "decode_context", "prefill_context", "pipeline")
@@ -76,24 +68,24 @@ class Group(NamedTuple):
         return not (self.kind == "all" and self.spare)
 
 
-def cache_config(blocks: int, groups: Sequence[Group], layers: int = 1) -> KVCacheConfig:
+def cache_config(blocks: int, groups: Sequence[Group], layers: int = 1) -> layout.KVCacheConfig:
     """The cache of a model with these groups. layers: of the second group and every other one
     behind it; the others have one."""
     # This function is in a module that is a stub here, since the rest of that needs a GPU.
-    kv_cache_interface.get_dtype_size = lambda dtype: dtype.itemsize
+    layout.get_dtype_size = lambda dtype: dtype.itemsize
     made = [
-        KVCacheGroupSpec(
+        layout.KVCacheGroupSpec(
             [f"layer {at}" + f" {part}" * (layers > 1) for part in range(layers if at % 2 else 1)],
             _spec(group),
         )
         for at, group in enumerate(groups)
     ]
-    return KVCacheConfig(num_blocks=blocks, kv_cache_tensors=[], kv_cache_groups=made)
+    return layout.KVCacheConfig(num_blocks=blocks, kv_cache_tensors=[], kv_cache_groups=made)
 
 
 def _spec(group: Group) -> Any:
     if group.kind in ("align", "all"):
-        return MambaSpec(
+        return layout.MambaSpec(
             block_size=group.block,
             shapes=((8 * group.block,),),
             dtypes=(torch.float16,),
@@ -103,10 +95,10 @@ def _spec(group: Group) -> Any:
     values: dict[str, Any] = {"num_kv_heads": 1, "head_size": 4, "dtype": torch.float16}
     values["block_size"] = group.block
     if group.kind == "window":
-        return SlidingWindowSpec(**values, sliding_window=group.reach)
+        return layout.SlidingWindowSpec(**values, sliding_window=group.reach)
     if group.kind == "chunk":
-        return ChunkedLocalAttentionSpec(**values, attention_chunk_size=group.reach)
-    return FullAttentionSpec(**values)
+        return layout.ChunkedLocalAttentionSpec(**values, attention_chunk_size=group.reach)
+    return layout.FullAttentionSpec(**values)
 
 
 class Speculative(Settings):
@@ -121,16 +113,15 @@ class Speculative(Settings):
 
 def engine_config(
     config: dict[str, Any],
+    groups: Sequence[Group],
     length: int,
-    block: int,
     budget: int,
-    mode: str,
     connector: str,
     settings: dict[str, Any],
 ) -> Any:
     """Stands in for VllmConfig: what the scheduler and a connector read of it. config: as it was
-    drawn. length: longest sequence. block: tokens of a block. budget: tokens of a step. mode: of
-    Mamba layers."""
+    drawn. length: longest sequence. budget: tokens of a step."""
+    modes = [group.kind for group in groups if group.kind in ("align", "all")]
     batches, ranks, drafts = 1 + bool(config["ahead"]), config.get("ranks", 1), config["spec"]
     transfer = speculative = None
     if drafts:
@@ -161,10 +152,10 @@ def engine_config(
             enable_chunked_prefill=True,
         ),
         cache_config=Settings(
-            block_size=block,
+            block_size=groups[0].block,
             num_gpu_blocks=config["pages"] + 1,
             enable_prefix_caching=True,
-            mamba_cache_mode=mode,
+            mamba_cache_mode=modes[0] if modes else "none",
             cache_dtype="auto",
         ),
         model_config=Settings(
@@ -196,7 +187,7 @@ def engine_config(
     )
 
 
-def make_scheduler(config: Any, cache: KVCacheConfig, block: int, page: int) -> Scheduler:
+def make_scheduler(config: Any, cache: layout.KVCacheConfig, block: int, page: int) -> Scheduler:
     """The engine's scheduler. block: tokens that hits are multiples of. page: of a block hash."""
     kind = AsyncScheduler if config.scheduler_config.async_scheduling else Scheduler
     return kind(

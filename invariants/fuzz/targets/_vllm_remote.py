@@ -10,11 +10,7 @@ from collections import Counter
 from typing import Any, NamedTuple
 
 from vllm.distributed.kv_transfer.kv_connector.factory import KVConnectorFactory
-from vllm.distributed.kv_transfer.kv_connector.v1.base import (
-    KVConnectorBase_V1,
-    KVConnectorTransferResults,
-    SupportsHMA,
-)
+from vllm.distributed.kv_transfer.kv_connector.v1 import base
 
 from invariants.fuzz.targets._vllm_worker import BROKEN, MOVING, UNWRITTEN, Memory
 
@@ -31,7 +27,7 @@ class RemoteLoad(NamedTuple):
     tables: Any
 
 
-class RemoteConnector(KVConnectorBase_V1, SupportsHMA):  # type: ignore[misc]
+class RemoteConnector(base.KVConnectorBase_V1, base.SupportsHMA):  # type: ignore[misc]
     """Both sides. The other engine has every prompt, or a part of it. Of a worker side: loses:
     how many loads that a step waits for until one fails, or 0. bad, lost: blocks and requests of
     loads that failed, until they were told of. failed: all of these requests."""
@@ -99,7 +95,7 @@ class RemoteConnector(KVConnectorBase_V1, SupportsHMA):  # type: ignore[misc]
     wait_for_layer_load = save_kv_layer = wait_for_save
 
     def get_transfer_results(self, finished_req_ids: set[str]) -> Any:
-        results = KVConnectorTransferResults(set(), self.done, self.lost)
+        results = base.KVConnectorTransferResults(set(), self.done, self.lost)
         self.done, self.lost = set(), set()
         return results
 

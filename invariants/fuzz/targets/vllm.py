@@ -242,12 +242,11 @@ class VllmPeer(Target):
                 "config",
                 engine.engine_config,
                 config,
-                length=self.length,
-                block=self.groups[0].block,
-                budget=budget,
-                mode=modes[0] if modes else "none",
-                connector=name,
-                settings=self._settings(cache) if self.connector else {},
+                self.groups,
+                self.length,
+                budget,
+                name,
+                self._settings(cache) if self.connector else {},
             )
             self.scheduler = recorder.make(
                 "scheduler", engine.make_scheduler, options, cache, self.block_tokens, self.page

@@ -68,7 +68,6 @@ def test_a_stub_decorates_and_annotates(stubs: Stubs) -> None:
 
     @kernels.jit
     @kernels.autotune(key=["rows"])
-    @kernels.register("copy")
     def copy(rows: int | kernels.Tensor) -> kernels.Tensor[int]:
         return rows + 1
 
