@@ -13,7 +13,7 @@ from invariants.fuzz.hicache.play import generate, step
 from invariants.fuzz.hicache.player import Player
 from invariants.fuzz.sequence import Entry
 from tests.configs import configured
-from tests.invariants.life import OPS, corner
+from tests.invariants.life import corner
 
 WARM, MEASURED = 3_000, 5_000
 CONFIG = Config(16, (260,), (520,), kv_events=True)
@@ -30,7 +30,7 @@ class NoRecounts(Checker):
 def drawn(config: Config, count: int = WARM + MEASURED) -> list[Entry]:
     """Nothing fails, and nothing happens that empties the tree or looks at all of it."""
     without = ("evict", "flush", "hoard", "meddle", "misuse", "revisit")
-    return [*generate(corner(config, 0, without), OPS, 3, count, "off").sequence.entries]
+    return [*generate(corner(config, 0, without), 3, count, "off").sequence.entries]
 
 
 def rate(
@@ -40,11 +40,11 @@ def rate(
     player = Player(config, "time", Checker("off"))
     player._driver.observers = (checker,)  # the probes count for the fuzzer
     for entry in entries[:warm]:
-        step(player, OPS, entry)
+        step(player, entry)
     before, nodes, start = player.events, [], process_time()
     for first in range(warm, len(entries), MEASURED // 10):
         for entry in entries[first : first + MEASURED // 10]:
-            step(player, OPS, entry)
+            step(player, entry)
         nodes.append(sum(1 for _ in player.core.view.nodes()))
     spent = process_time() - start
     return (player.events - before) / spent, statistics.mean(nodes)

@@ -23,7 +23,6 @@ from hicache.core.types import Key, Pages, Tier
 from invariants.differential import DifferentialChecker
 from invariants.fuzz.hicache import play
 from invariants.fuzz.hicache.draw import sample_config
-from invariants.fuzz.hicache.operations import OPERATIONS
 
 ROOT = Path(__file__).resolve().parents[2]
 NAMES = known()
@@ -137,7 +136,7 @@ def test_a_component_from_outside_is_drawn_checked_and_judged_by_what_it_declare
         failures = []
         for seed in range(8):
             sample = sample_config(seed, ("full", "chunked"))
-            outcome = play.generate(sample, OPERATIONS, seed, 60)
+            outcome = play.generate(sample, seed, 60)
             failures += [outcome.failure] if outcome.failure else []
         assert bool(failures) == fails, failures[0].text
     finally:

@@ -17,7 +17,6 @@ from hicache.core.eviction_policies import Facts, LruPath, Term, before
 from hicache.core.node import Node
 from invariants.differential import DifferentialChecker
 from invariants.fuzz.hicache.draw import ORDERS, POLICIES, sample_config
-from invariants.fuzz.hicache.operations import OPERATIONS
 from invariants.fuzz.hicache.play import generate
 from tests.core.rig import Rig
 
@@ -39,7 +38,7 @@ def played(seeds: range, components: tuple[str, ...] = (), **policy: str) -> set
     """The kinds of failures of drawn sequences, each compared with the specification."""
     texts = set()
     for seed in seeds:
-        outcome = generate(sample_config(seed, components, **policy), OPERATIONS, seed, 100)
+        outcome = generate(sample_config(seed, components, **policy), seed, 100)
         config = outcome.player.config
         assert {*policy.values()} <= {config.eviction_policy, config.write_policy}
         assert DifferentialChecker(config).lockstep is not None

@@ -10,7 +10,6 @@ from hicache.core.node import Node
 from hicache.core.state import State
 from hicache.core.types import DEVICE
 from invariants.fuzz.hicache.draw import sample_config
-from invariants.fuzz.hicache.operations import OPERATIONS
 from invariants.fuzz.hicache.play import generate
 
 from .rig import Rig
@@ -28,7 +27,7 @@ def test_every_state_that_a_sequence_reaches_is_valid(
         return outcomes
 
     monkeypatch.setattr(Core, "handle", validated)
-    outcome = generate(sample_config(seed), OPERATIONS, seed, 80, "off")
+    outcome = generate(sample_config(seed), seed, 80, "off")
     assert outcome.failure is None, outcome.failure.text
 
 

@@ -16,7 +16,6 @@ from hicache.core.types import Tier
 from hicache.core.view import CoreView
 from hicache.runtime.encoding import Decisions
 from invariants.fuzz import sequence as corpus
-from invariants.fuzz.hicache.operations import OPERATIONS
 from invariants.fuzz.hicache.play import replay
 from invariants.fuzz.sequence import read
 from invariants.fuzz.shrink import WAYS, Search
@@ -73,14 +72,14 @@ def test_a_failing_sequence_fails_the_same_way_each_time(name: str, tmp_path: Pa
 
 
 def test_a_failing_sequence_is_shrunk_to_one_operation() -> None:
-    sequence, ops = read(path_of("an-eviction-is-not-told")), OPERATIONS
+    sequence = read(path_of("an-eviction-is-not-told"))
     with buggy("an-eviction-is-not-told"):
-        failure = replay(sequence, ops).failure
-        small = Search(sequence, failure, lambda each: replay(each, ops), WAYS).run()
+        failure = replay(sequence).failure
+        small = Search(sequence, failure, replay, WAYS).run()
     assert len(sequence.entries) == 21
     assert [entry.op for entry in small.sequence.entries] == GOLDEN["shrunk"]
     assert (small.failure.code, small.failure.kind) == (11, "SPEC Evicted")
-    assert replay(small.sequence, ops).failure is None, "without the bug"
+    assert replay(small.sequence).failure is None, "without the bug"
 
 
 @pytest.mark.parametrize("stem", GOLDEN["corpus"])
@@ -113,7 +112,7 @@ class Record:
 
 def decided(path: Path) -> str:
     record = Record()
-    replay(corpus.read(path), OPERATIONS, "off", follow=lambda player: player.observe(record))
+    replay(corpus.read(path), "off", follow=lambda player: player.observe(record))
     return record.digest()
 
 

@@ -25,7 +25,7 @@ class Life:
 
     def run(self, entries: int) -> None:
         for _ in range(entries):
-            entry = next_entry(self.player, self._sample, OPS, self._seed, self._drawn)
+            entry = next_entry(self.player, self._sample, self._seed, self._drawn)
             self._drawn += 1
             if entry is not None:
                 play.step(self.player, OPS, entry)

@@ -18,7 +18,6 @@ from invariants.fuzz.hicache.draw import (
     least_device_pages,
     sample_config,
 )
-from invariants.fuzz.hicache.operations import OPERATIONS
 from invariants.fuzz.hicache.player import STATES
 
 TELLING = (0, 1, 2, 3, 5, 6, 16, 22, 28, 39)  # reach all named states
@@ -40,7 +39,7 @@ def test_the_core_accepts_the_least_pools_and_nothing_smaller(components: tuple[
 def test_drawn_sequences_reach_every_named_state() -> None:
     seen: Counter[str] = Counter()
     for seed in (*TELLING, *range(150)):
-        outcome = play.generate(sample_config(seed), OPERATIONS, seed, 120, "off")
+        outcome = play.generate(sample_config(seed), seed, 120, "off")
         assert outcome.failure is None, outcome.failure
         seen += outcome.player.probes.seen
         if {*STATES} <= {*seen}:

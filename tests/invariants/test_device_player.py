@@ -12,7 +12,6 @@ from hicache.core.types import Tier
 from hicache.runtime.controller import TransferQueue
 from invariants.fuzz.hicache.device import DevicePlayer, player_of
 from invariants.fuzz.hicache.draw import sample_config
-from invariants.fuzz.hicache.operations import OPERATIONS as OPS
 from invariants.fuzz.hicache.play import failure_of, generate, replay, step
 from invariants.fuzz.play import Failure, Played
 from invariants.fuzz.sequence import Act, Entry, FuzzSequence
@@ -25,7 +24,7 @@ TIERS = (Tier.DEVICE, Tier.HOST)
 
 
 def played(seed: int, operations: int = 60) -> Played:
-    return generate(sample_config(seed, executor="device"), OPS, seed, operations)
+    return generate(sample_config(seed, executor="device"), seed, operations)
 
 
 def answered(outcome: Played) -> tuple[object, ...]:
@@ -49,7 +48,7 @@ def test_an_entry_that_does_nothing_changes_nothing() -> None:
     idle = Entry("match", {"request": 1 << 19}, 0, False, (Act(700, 3, "fail"),))
     for at in (0, 7, 20, 40):
         entries = (*first.sequence.entries[:at], idle, idle, *first.sequence.entries[at:])
-        assert answered(replay(replace(first.sequence, entries=entries), OPS)) == answered(first)
+        assert answered(replay(replace(first.sequence, entries=entries))) == answered(first)
 
 
 def test_the_device_draws_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -79,7 +78,7 @@ def rested() -> DevicePlayer:
     )
     player = player_of(FuzzSequence(Config(2, (8,), (8,)), entries, executor=DEVICE))
     for entry in entries:
-        step(player, OPS, entry)
+        step(player, entry)
     assert isinstance(player, DevicePlayer)
     assert player.core.view.pool(Tier.HOST).counts[2] == 3
     return player

@@ -12,7 +12,6 @@ from hicache.core.types import Tier
 from invariants.fuzz.hicache import play
 from invariants.fuzz.hicache.device import player_of
 from invariants.fuzz.hicache.draw import sample_config
-from invariants.fuzz.hicache.operations import OPERATIONS as OPS
 from invariants.fuzz.hicache.player import Player
 from invariants.fuzz.hicache.ranks import RankedPlayer
 from invariants.fuzz.play import Failure
@@ -36,9 +35,9 @@ def one_prompt(*acts: Act, ranks: int = 2, then: tuple[Entry, ...] = ()) -> Fuzz
 @pytest.mark.parametrize("ranks", [2, 3])
 def test_ranks_without_a_bug_decide_the_same(ranks: int) -> None:
     for seed in range(2):
-        outcome = play.generate(sample_config(seed, ranks=ranks), OPS, seed, 60)
+        outcome = play.generate(sample_config(seed, ranks=ranks), seed, 60)
         assert outcome.failure is None, outcome.failure.text
-        again = play.replay(loads(dumps(outcome.sequence)), OPS)
+        again = play.replay(loads(dumps(outcome.sequence)))
         assert again.failure is None
         assert again.player.events == outcome.player.events
         assert again.player.probes.seen == outcome.player.probes.seen
@@ -51,7 +50,7 @@ def answered(sequence: FuzzSequence, polls: int) -> list[int]:
     """By time, how many replies have been taken, entry by entry and then tick by tick."""
     player = player_of(sequence)
     for entry in sequence.entries:
-        play.step(player, OPS, entry)
+        play.step(player, entry)
     result = []
     for _ in range(polls):
         result.append(len(player.pending))
@@ -83,7 +82,7 @@ FAILS, FINE = Act(1, 0, "fail"), Act(1, 0)
 def test_a_transfer_that_failed_on_one_rank_failed_on_all(
     acts: tuple[Act, ...], restarts: int, number: int
 ) -> None:
-    outcome = play.replay(one_prompt(*acts), OPS)
+    outcome = play.replay(one_prompt(*acts))
     assert outcome.failure is None
     seen = outcome.player.probes.seen
     assert seen["restarted by PrefillDone"] == restarts
@@ -93,7 +92,7 @@ def test_a_transfer_that_failed_on_one_rank_failed_on_all(
 def test_a_pass_taken_at_once_takes_earlier_replies_on_every_rank() -> None:
     """The ballast takes its own pass while another one is slow on the second rank."""
     hold = entry("hoard", (Act(1, 0),), take=True)
-    outcome = play.replay(one_prompt(Act(1, 0), Act(900, 0), then=(hold,)), OPS)
+    outcome = play.replay(one_prompt(Act(1, 0), Act(900, 0), then=(hold,)))
     assert outcome.failure is None
 
 

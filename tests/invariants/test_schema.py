@@ -32,7 +32,7 @@ def drawn() -> dict[str, dict[str, Any]]:
         if len(result) == len(OPS) - 1:
             break
         sample = sample_config(seed)
-        for entry in play.generate(sample, OPS, seed, 60, "off").sequence.entries:
+        for entry in play.generate(sample, seed, 60, "off").sequence.entries:
             result.setdefault(entry.op, entry.args)
     return result | {"several": {"steps": [["quiesce", {}]]}}
 
@@ -72,7 +72,7 @@ def test_malformed_arguments_are_refused_in_one_line_before_playing(
     for args in bad:
         sequence = FuzzSequence(CONFIG, (Entry("evict", drawn()["evict"]), Entry(name, args)))
         with pytest.raises(CallerError, match=f"^some.jsonl, line 3: {name}: ") as caught:
-            play.replay(sequence, OPS, name="some.jsonl")
+            play.replay(sequence, name="some.jsonl")
         assert "\n" not in str(caught.value)
         assert ": expected " in str(caught.value)
         assert "found" in str(caught.value)
@@ -85,7 +85,7 @@ def test_well_formed_arguments_can_be_played(name: str) -> None:
         for junk in (*JUNK, 0, 1, 2, "x", ["x"], [7], "\ud800", "a\0b", [[5, 3]]):
             if fits(kind, junk):
                 entries = (Entry("arrive", ARRIVAL), Entry(name, {**drawn()[name], key: junk}))
-                outcome = play.replay(FuzzSequence(CONFIG, entries), OPS)
+                outcome = play.replay(FuzzSequence(CONFIG, entries))
                 assert outcome.failure is None, (name, key, junk, outcome.failure)
 
 

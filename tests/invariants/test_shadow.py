@@ -18,7 +18,6 @@ from invariants.checks.requests import PeerMap
 from invariants.checks.transfers import HappensBeforeWrite
 from invariants.fuzz.hicache import play
 from invariants.fuzz.hicache.draw import sample_config
-from invariants.fuzz.hicache.operations import OPERATIONS as OPS
 from invariants.shadow import nodes
 from invariants.shadow.pages import NODE, REQUEST, TRANSFER, PageShadow, code_of
 from invariants.shadow.pins import lock
@@ -37,7 +36,7 @@ def failures(
     result = []
     for seed in seeds:
         sample = sample_config(seed, ("full", *others))
-        failure = play.generate(sample, OPS, seed, 60 if others else 200, checks=checks).failure
+        failure = play.generate(sample, seed, 60 if others else 200, checks=checks).failure
         if failure is not None:
             result.append((failure.code, failure.kind))
     return result

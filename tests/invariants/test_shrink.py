@@ -5,7 +5,6 @@ from dataclasses import replace
 from typing import Any, cast
 
 from hicache.core.config import Config
-from invariants.fuzz.hicache.operations import OPERATIONS as OPS
 from invariants.fuzz.hicache.play import replay
 from invariants.fuzz.hicache.player import Player
 from invariants.fuzz.play import Failure, Played
@@ -15,7 +14,7 @@ from tests.configs import configured, message_of
 
 
 def play(sequence: FuzzSequence) -> Played:
-    return replay(sequence, OPS)
+    return replay(sequence)
 
 
 # -- against verdicts that are made up, so that the least sequence is known

@@ -29,7 +29,6 @@ from hicache.core.types import Key, Tier
 from invariants import differential
 from invariants.differential import DifferentialChecker, SpecMismatch, lockstep_of
 from invariants.fuzz import sequence as corpus
-from invariants.fuzz.hicache.operations import OPERATIONS as OPS
 from invariants.fuzz.hicache.play import replay
 from invariants.spec.lockstep import Differs
 
@@ -56,7 +55,7 @@ def test_the_core_agrees_on_every_sequence(path: Path, monkeypatch: pytest.Monke
     monkeypatch.setattr(differential, "WINDOW", 5)
     sequence = corpus.read(path)
     windows = DifferentialChecker(sequence.config, seed=0)
-    failure = replay(sequence, OPS, follow=lambda player: player.observe(windows)).failure
+    failure = replay(sequence, follow=lambda player: player.observe(windows)).failure
     assert failure is None, failure.text
     assert not windows.unspecified
 

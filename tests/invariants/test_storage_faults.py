@@ -11,7 +11,6 @@ from hicache.core.errors import CallerError
 from hicache.core.events import DeleteDone, LookupDone, StorageReply, StoreDone
 from invariants.fuzz.hicache import play
 from invariants.fuzz.hicache.draw import sample_config
-from invariants.fuzz.hicache.operations import OPERATIONS as OPS
 from invariants.fuzz.hicache.player import (
     FAULTS,
     NONE,
@@ -100,7 +99,7 @@ def warm(fault: str) -> Player:
     config = Config(1, (8,), (8,), storage=True)
     entries = tuple(item._replace(acts=acts) for item in life)
     sequence = loads(dumps(FuzzSequence(config, entries)))
-    outcome = play.replay(sequence, OPS)
+    outcome = play.replay(sequence)
     assert outcome.failure is None, outcome.failure.text
     return outcome.player
 
@@ -118,10 +117,10 @@ def test_drawn_sequences_with_a_storage_fetch_from_it_and_repeat() -> None:
     for seed in range(16):
         sample = sample_config(seed, ranks=1)
         if sample.config.storage:
-            outcome = play.generate(sample, OPS, seed, 80, "off", differential=True)
+            outcome = play.generate(sample, seed, 80, "off", differential=True)
             assert outcome.failure is None, outcome.failure.text
             fetching += outcome.player.probes.seen["Admitted on what was fetched"] > 0
-            other = play.replay(loads(dumps(outcome.sequence)), OPS, "off").player
+            other = play.replay(loads(dumps(outcome.sequence)), "off").player
             assert other.events == outcome.player.events
             assert other.simulated_store.values == outcome.player.simulated_store.values
     assert fetching

@@ -11,7 +11,6 @@ from hicache.memory.pools import StoredPool
 from hicache.runtime import storage
 from hicache.storage.file_index import Index
 from invariants.fuzz.hicache.draw import sample_config
-from invariants.fuzz.hicache.operations import OPERATIONS
 from invariants.fuzz.hicache.play import generate
 from invariants.fuzz.play import Played
 from invariants.fuzz.sequence import FILES
@@ -23,7 +22,7 @@ def played() -> Iterator[Played]:
     for seed in SEEDS:
         sample = sample_config(seed)
         assert sample.executor == FILES
-        yield generate(sample, OPERATIONS, seed, 120, "off")
+        yield generate(sample, seed, 120, "off")
 
 
 def one_page_too_many(real: Callable[..., Any]) -> Callable[..., Any]:

@@ -16,7 +16,6 @@ import pytest
 from hicache.core import admission, core
 from invariants.base import check_names
 from invariants.fuzz import sequence as sequences
-from invariants.fuzz.hicache.operations import OPERATIONS as OPS
 from invariants.fuzz.hicache.play import replay
 from invariants.fuzz.hicache.player import KINDS as FAULTS
 from invariants.fuzz.play import Failure
@@ -45,7 +44,7 @@ def result_of(
     """The failure with the bug planted. differential: with the specification, or not."""
     with planted(sequence.notes["plant"]):
         level = "off" if differential else "every"
-        return replay(sequence, OPS, level, checks=laws, differential=differential).failure
+        return replay(sequence, level, checks=laws, differential=differential).failure
 
 
 def exposing(sequence: FuzzSequence) -> set[str]:
@@ -68,7 +67,7 @@ def exposing(sequence: FuzzSequence) -> set[str]:
 @pytest.mark.parametrize("name", sorted(SEQUENCES))
 def test_a_bug_is_found_and_the_sequence_is_clean_without_it(name: str) -> None:
     sequence = SEQUENCES[name]
-    failure = replay(sequence, OPS).failure
+    failure = replay(sequence).failure
     assert failure is None, failure.text
     assert result_of(sequence) is not None
     if law := sequence.notes.get("law"):

@@ -14,7 +14,6 @@ import pytest
 
 from invariants.fuzz import sequence as sequences
 from invariants.fuzz.hicache import play
-from invariants.fuzz.hicache.operations import OPERATIONS
 from invariants.fuzz.sequence import FuzzSequence
 from tests.patience import PATIENCE_S
 from tests.planted import planted
@@ -217,4 +216,4 @@ def tried(item: Declared) -> list[str]:
 
 def drawn(seed: int, size: int, *config: tuple[str, str]) -> FuzzSequence:
     """The sequence of a seed, drawn without checks."""
-    return play.generate(Work(size, config).sample(seed), OPERATIONS, seed, size, "off").sequence
+    return play.generate(Work(size, config).sample(seed), seed, size, "off").sequence

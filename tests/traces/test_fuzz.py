@@ -124,7 +124,7 @@ def test_the_first_failure_ends_the_run_and_is_kept() -> None:
     assert result["sequences"] == failure["seed"] - 16 + 1
     assert failure["seconds"] >= 0
     with planted(BUG):
-        again = play.replay(sequences.read(Path(failure["sequence"])), OPERATIONS).failure
+        again = play.replay(sequences.read(Path(failure["sequence"]))).failure
     assert again is not None
     assert (failure["event"], failure["event_text"]) == (again.event, again.event_text)
 

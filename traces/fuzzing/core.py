@@ -17,7 +17,6 @@ from invariants.fuzz import play as playing
 from invariants.fuzz import sequence as sequences
 from invariants.fuzz.hicache import play
 from invariants.fuzz.hicache.draw import COMPONENTS, MOST_PASSES, ConfigSample, sample_config
-from invariants.fuzz.hicache.operations import OPERATIONS
 from invariants.fuzz.hicache.player import STATES
 from invariants.fuzz.sequence import MOST_RANKS, FuzzSequence
 from invariants.fuzz.shrink import WAYS, Search
@@ -76,7 +75,7 @@ class Work:
         entries.load(self.outside)
         with limit(self.operations):
             try:
-                outcome = play.generate(self.sample(seed), OPERATIONS, seed, self.operations)
+                outcome = play.generate(self.sample(seed), seed, self.operations)
             except CallerError as error:  # of a policy of the user
                 raise CallerError(f"{error}; to repeat it: {self.command(seed)}") from error
         player, sequence = outcome.player, outcome.sequence
@@ -96,7 +95,7 @@ class Work:
 
         def play_one(sequence: FuzzSequence) -> playing.Played:
             with limit(self.operations):
-                return play.replay(sequence, OPERATIONS)
+                return play.replay(sequence)
 
         sequence = sequences.loads(drawn.sequence)
         failure = play_one(sequence).failure
@@ -111,7 +110,7 @@ class Work:
         small = Search(sequence, failure, play_one, WAYS, PLAYS).run().sequence
         path = self.path(replace(drawn, sequence=sequences.dumps(small)))
         with limit(self.operations):
-            message = play.replay(small, OPERATIONS, name=path, told=True).failure
+            message = play.replay(small, name=path, told=True).failure
         return self.failure(message, small) if message else drawn
 
     def failure(self, failure: playing.Failure, sequence: FuzzSequence) -> Failure:
@@ -182,7 +181,7 @@ def replay(path: str, text: str) -> tuple[Failure | None, dict[str, Any]]:
         return Failure(code, kind, message, at, text), about
     sequence = sequences.loads(text, path)
     with limit(len(sequence.entries)):
-        outcome = play.replay(sequence, OPERATIONS, name=path, told=True)
+        outcome = play.replay(sequence, name=path, told=True)
     player, failure = outcome.player, outcome.failure
     counts = dict(sorted((player.counts + player.probes.seen).items()))
     about = {"events": player.events, "counts": counts, "entries": len(sequence.entries)}

@@ -19,7 +19,7 @@ from hicache.core.errors import CallerError
 from invariants.fuzz.draws import Draws
 from invariants.fuzz.hicache.operations import OPERATIONS, PLANS
 from invariants.fuzz.hicache.player import KINDS, Player
-from invariants.fuzz.sequence import DEVICE, FILES, MOST_TOKENS, REPLIES, Act, Entry, Operation
+from invariants.fuzz.sequence import DEVICE, FILES, MOST_TOKENS, REPLIES, Act, Entry
 
 KNOWN = known()
 COMPONENTS = tuple(
@@ -244,9 +244,7 @@ def _with_pins(draws: Draws, config: Config) -> Config:
 # -- entries
 
 
-def next_entry(
-    player: Player, sample: ConfigSample, ops: dict[str, Operation], seed: int, index: int
-) -> Entry | None:
+def next_entry(player: Player, sample: ConfigSample, seed: int, index: int) -> Entry | None:
     """Returns entry `index` of the sequence of this seed, or None if no operation is possible.
     Within a plan, nothing comes between."""
     for turn in range(TRIES):
@@ -258,7 +256,7 @@ def next_entry(
             if name in PLANS:
                 player.plan = PLANS[name][1](player, draws)
                 step = next(player.plan, None)
-            elif (args := ops[name].draw(player, draws)) is not None:
+            elif (args := OPERATIONS[name].draw(player, draws)) is not None:
                 step = name, args
         if step is not None:
             acts = tuple(_draw_act(sample, draws) for _ in range(max(ACTS, sample.ranks)))

@@ -36,11 +36,11 @@ from invariants.checker import Checker, Level
 from invariants.differential import DifferentialChecker
 from invariants.fuzz.hicache.device import player_of
 from invariants.fuzz.hicache.draw import ConfigSample, next_entry
-from invariants.fuzz.hicache.operations import is_too_large
+from invariants.fuzz.hicache.operations import OPERATIONS, is_too_large
 from invariants.fuzz.hicache.player import FAULTS, Player
 from invariants.fuzz.play import Failure, Played
 from invariants.fuzz.schedules import Job
-from invariants.fuzz.sequence import Entry, FuzzSequence, Operation, check
+from invariants.fuzz.sequence import Entry, FuzzSequence, check
 from invariants.shadow.story import brief
 from sim.errors import HazardError, StuckError, WrongBytesError
 
@@ -64,7 +64,6 @@ OF_THE_PAST = frozenset(
 
 def generate(
     sample: ConfigSample,
-    ops: dict[str, Operation],
     seed: int,
     operations: int,
     level: Level = "every",
@@ -76,15 +75,14 @@ def generate(
     sequence = FuzzSequence(entries=(), seed=seed, **drawn)
 
     def entries(player: Player) -> Iterator[Entry]:
-        drawn = (next_entry(player, sample, ops, seed, index) for index in range(operations))
+        drawn = (next_entry(player, sample, seed, index) for index in range(operations))
         return (entry for entry in drawn if entry is not None)
 
-    return _run(sequence, entries, ops, level, **how)
+    return _run(sequence, entries, level, **how)
 
 
 def replay(
     sequence: FuzzSequence,
-    ops: dict[str, Operation],
     level: Level = "every",
     name: str = "",
     **how: Any,
@@ -96,8 +94,8 @@ def replay(
 
     Raises CallerError for an invalid entry, before anything is played.
     """
-    check(sequence, ops, name or "sequence", FAULTS)
-    return _run(sequence, lambda player: sequence.entries, ops, level, **how)
+    check(sequence, OPERATIONS, name or "sequence", FAULTS)
+    return _run(sequence, lambda player: sequence.entries, level, **how)
 
 
 class Comparison(DifferentialChecker):
@@ -121,7 +119,6 @@ class Comparison(DifferentialChecker):
 def _run(
     sequence: FuzzSequence,
     entries: Callable[[Player], Iterable[Entry]],
-    ops: dict[str, Operation],
     level: Level,
     checks: Sequence[str] | None = None,
     differential: bool | None = None,
@@ -144,7 +141,7 @@ def _run(
         try:
             for entry in entries(player):
                 played.append(entry)
-                step(player, ops, entry)
+                step(player, entry)
             end(player)
             if beside is not None:
                 beside.compare_state("at the end", (), player.core.view)
@@ -163,10 +160,10 @@ def _told(difference: str, played: Sequence[Entry]) -> list[str]:
     return lines
 
 
-def step(player: Player, ops: dict[str, Operation], entry: Entry) -> None:
+def step(player: Player, entry: Entry) -> None:
     player.begin(entry.gap, entry.poll, entry.acts)
     player.counts[f"op {entry.op}"] += 1
-    ops[entry.op].play(player, entry.args)
+    OPERATIONS[entry.op].play(player, entry.args)
     player.finish()
 
 
