@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from invariants.fuzz.target import Broken, Holding, PoolState, Slots, need
+from invariants.fuzz.target import Broken, PoolState, Slots, need
 
 LAWS = {
     "OWN": "Every slot has exactly one holder: the free list, the cache, a request or a transfer.",
@@ -60,8 +60,7 @@ def _owners(pool: PoolState) -> None:
         raise Broken("OWN", _clash(pool, kept), pool.name)
     total = pool.slots // page
     if pool.free + distinct != total:
-        shares = ", ".join(_shares(pool.holdings)) or "nothing holds any"
-        text = f"{pool.name}: {pool.free} pages free and {distinct} held of {total} ({shares})"
+        text = f"{pool.name}: {pool.free} pages free and {distinct} held of {total} ({_held(pool)})"
         kind = "lost" if pool.free + distinct < total else "free and held"
         raise Broken("POOL-SUM", text, f"{pool.name} {kind}")
 
@@ -76,8 +75,9 @@ def _clash(pool: PoolState, numbers: Sequence[Sequence[int]]) -> str:
     raise AssertionError("no page has two holders")
 
 
-def _shares(holdings: Sequence[Holding]) -> list[str]:
-    return [f"{item.owner} {item.slots.size} slots" for item in holdings if item.slots.size]
+def _held(pool: PoolState) -> str:
+    held = [f"{item.owner} {item.slots.size} slots" for item in pool.holdings if item.slots.size]
+    return ", ".join(held) or "nobody"
 
 
 def _contents(pool: PoolState) -> None:
@@ -102,8 +102,7 @@ def complete(pools: Sequence[PoolState]) -> None:
     for pool in pools:
         lost = pool.slots // pool.page - pool.free
         if lost:
-            message = ", ".join(_shares(pool.holdings)) or "nobody"
-            text = f"{pool.name}: {lost} pages never come back; held by {message}"
+            text = f"{pool.name}: {lost} pages never come back; held by {_held(pool)}"
             raise Broken("QUIESCENCE", text, pool.name)
 
 
