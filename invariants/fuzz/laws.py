@@ -60,7 +60,9 @@ def _owners(pool: PoolState) -> None:
         raise Broken("OWN", _clash(pool, kept), pool.name)
     total = pool.slots // page
     if pool.free + distinct != total:
-        text = f"{pool.name}: {pool.free} pages free and {distinct} held of {total} ({_held(pool)})"
+        text = (
+            f"{pool.name}: {pool.free} pages free and {distinct} held of {total} ({_holders(pool)})"
+        )
         kind = "lost" if pool.free + distinct < total else "free and held"
         raise Broken("POOL-SUM", text, f"{pool.name} {kind}")
 
@@ -75,9 +77,9 @@ def _clash(pool: PoolState, numbers: Sequence[Sequence[int]]) -> str:
     raise AssertionError("no page has two holders")
 
 
-def _held(pool: PoolState) -> str:
-    held = [f"{item.owner} {item.slots.size} slots" for item in pool.holdings if item.slots.size]
-    return ", ".join(held) or "nobody"
+def _holders(pool: PoolState) -> str:
+    parts = [f"{item.owner} {item.slots.size} slots" for item in pool.holdings if item.slots.size]
+    return ", ".join(parts) or "nobody"
 
 
 def _contents(pool: PoolState) -> None:
@@ -102,7 +104,7 @@ def complete(pools: Sequence[PoolState]) -> None:
     for pool in pools:
         lost = pool.slots // pool.page - pool.free
         if lost:
-            text = f"{pool.name}: {lost} pages never come back; held by {_held(pool)}"
+            text = f"{pool.name}: {lost} pages never come back; held by {_holders(pool)}"
             raise Broken("QUIESCENCE", text, pool.name)
 
 

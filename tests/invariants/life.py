@@ -4,7 +4,6 @@ from hicache.core.config import Config
 from invariants.checker import Checker
 from invariants.fuzz.hicache import play
 from invariants.fuzz.hicache.draw import WEIGHTS, ConfigSample, next_entry
-from invariants.fuzz.hicache.operations import OPERATIONS as OPS
 from invariants.fuzz.hicache.player import Player
 
 
@@ -28,7 +27,7 @@ class Life:
             entry = next_entry(self.player, self._sample, self._seed, self._drawn)
             self._drawn += 1
             if entry is not None:
-                play.step(self.player, OPS, entry)
+                play.step(self.player, entry)
 
     def end(self) -> None:
         """Until nothing is left: faults are over, all that runs ends well, all is evicted."""

@@ -24,7 +24,7 @@ ONE = FuzzSequence(
 
 
 def reported() -> Failure:
-    failure = replay(ONE, name="one.jsonl", told=True).failure
+    failure = replay(ONE, name="one.jsonl", explained=True).failure
     assert failure is not None
     return failure
 
@@ -42,7 +42,7 @@ def test_a_pool_differs_at_the_wrong_decision(monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_a_clean_sequence_has_nothing_to_tell() -> None:
-    assert replay(ONE, told=True).failure is None
+    assert replay(ONE, explained=True).failure is None
 
 
 # -- the drain

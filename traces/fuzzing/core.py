@@ -110,7 +110,7 @@ class Work:
         small = Search(sequence, failure, play_one, WAYS, PLAYS).run().sequence
         path = self.path(replace(drawn, sequence=sequences.dumps(small)))
         with limit(self.operations):
-            message = play.replay(small, name=path, told=True).failure
+            message = play.replay(small, name=path, explained=True).failure
         return self.failure(message, small) if message else drawn
 
     def failure(self, failure: playing.Failure, sequence: FuzzSequence) -> Failure:
@@ -181,7 +181,7 @@ def replay(path: str, text: str) -> tuple[Failure | None, dict[str, Any]]:
         return Failure(code, kind, message, at, text), about
     sequence = sequences.loads(text, path)
     with limit(len(sequence.entries)):
-        outcome = play.replay(sequence, name=path, told=True)
+        outcome = play.replay(sequence, name=path, explained=True)
     player, failure = outcome.player, outcome.failure
     counts = dict(sorted((player.counts + player.probes.seen).items()))
     about = {"events": player.events, "counts": counts, "entries": len(sequence.entries)}

@@ -89,8 +89,8 @@ def replay(
 ) -> Played:
     """Plays a sequence. checks: names of the checks to run; default all. follow: called with the
     player before it plays. differential: whether to compare with the specification; default if all
-    checks run after every event. told: the text of a failure also has the first difference from
-    the specification, and the operations of a short sequence.
+    checks run after every event. explained: a failure's text also has the first difference from the
+    specification, and the operations of a short sequence.
 
     Raises CallerError for an invalid entry, before anything is played.
     """
@@ -123,7 +123,7 @@ def _run(
     checks: Sequence[str] | None = None,
     differential: bool | None = None,
     follow: Callable[[Player], object] | None = None,
-    told: bool = False,
+    explained: bool = False,
 ) -> Played:
     checker = Checker(level, "", None if checks is None else [*map(load_check, checks)])
     played: list[Entry] = []
@@ -137,7 +137,7 @@ def _run(
             player.observe(beside)
         if follow is not None:
             follow(player)
-        first = Comparison(player) if told else None
+        first = Comparison(player) if explained else None
         try:
             for entry in entries(player):
                 played.append(entry)
@@ -146,14 +146,14 @@ def _run(
             if beside is not None:
                 beside.compare_state("at the end", (), player.core.view)
         except Exception as error:
-            more = _told(first.first, played) if first is not None else []
+            more = _explained(first.first, played) if first is not None else []
             failure = _failure(error, len(played), player, more)
     finally:
         lru.LEAST_SWEPT = swept
     return Played(replace(sequence, entries=tuple(played)), failure, player)
 
 
-def _told(difference: str, played: Sequence[Entry]) -> list[str]:
+def _explained(difference: str, played: Sequence[Entry]) -> list[str]:
     lines = [f"first difference from the specification: {difference}"] if difference else []
     if len(played) <= MOST_TOLD:
         lines += ["operations:", *(f"    {entry}" for entry in played)]

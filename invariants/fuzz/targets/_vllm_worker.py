@@ -8,6 +8,7 @@ The worker half of a connector is the engine's own; beneath it, copies are done 
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Container, Sequence
 from contextlib import ExitStack
 from types import SimpleNamespace
@@ -507,20 +508,14 @@ def audit_ended(worker: Worker, scheduler: Any, most: int) -> None:
 # -- between device and host
 
 
-class Host(dict[int, Content]):
-    """Host memory in chunks, each of a block: the group that wrote it, and its rows."""
-
-    def __missing__(self, chunk: int) -> Content:
-        return -1, ()
-
-
 class CopyHandler:
     """Copies blocks between device and host. It takes the place of vLLM's own handlers, which need
-    a GPU (v1/kv_offload/cpu/gpu_worker.py). jobs: whether it is a store, its pairs, and what the
-    sources had when it began."""
+    a GPU (v1/kv_offload/cpu/gpu_worker.py). host: by chunk, the content of a block. jobs: whether
+    it is a store, its pairs, and what the sources had when it began."""
 
-    def __init__(self, memory: Memory, host: Host) -> None:
-        self.memory, self.host = memory, host
+    def __init__(self, memory: Memory) -> None:
+        self.memory = memory
+        self.host: dict[int, Content] = defaultdict(lambda: (-1, ()))
         self.jobs: dict[int, tuple[bool, Pairs, list[Content]]] = {}
         self.began: list[tuple[str, int]] = []
         self.done: list[Any] = []
@@ -601,7 +596,7 @@ def chunks_of(manager: Any) -> dict[bytes, Any]:
     return {key: chunk for key, chunk in pairs if hasattr(chunk, "ref_cnt")}
 
 
-def audit_host(manager: Any, host: Host, memory: Memory) -> None:
+def audit_host(manager: Any, host: dict[int, Content], memory: Memory) -> None:
     """Raises Broken unless every chunk on host has one key and holds what that stands for."""
     chunks = chunks_of(manager)
     numbers = [chunk.chunk_id for chunk in chunks.values()]

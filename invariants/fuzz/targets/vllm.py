@@ -288,8 +288,7 @@ class VllmPeer(Target):
         elif self.connector == OURS:
             self.handler = make("handler", ours.Moves, blocks, self.sides)
         elif self.connector:
-            host = make("host", worker.Host)
-            self.handler = make("handler", worker.CopyHandler, blocks, host)
+            self.handler = make("handler", worker.CopyHandler, blocks)
             [side] = self.sides
             side.connector_worker.worker = self.handler
 
