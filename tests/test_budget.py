@@ -6,11 +6,11 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 SOURCE = ("hicache", "sim", "invariants", "traces")
 MOST = {
-    "lines of hicache": 22_292,
+    "lines of hicache": 22_291,
     "lines of sim": 9_099,
     "lines of invariants": 18_417,
     "lines of traces": 16_712,
-    "lines of tests": 29_775,
+    "lines of tests": 29_774,
     "files of source": 298,
     "files of tests": 237,
     "words of pages": 38_040,

@@ -23,7 +23,6 @@ import torch
 import transformers
 import xxhash
 from torch.multiprocessing.reductions import StorageWeakRef
-from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
 from hicache.storage.identity import code_of_modules
 
@@ -128,7 +127,7 @@ class Identity:
             self._code[kinds] = code_of_modules([model], "transformers")
         passes = sorted(_function(kind.forward) for kind in kinds)
         attention = model.config._attn_implementation
-        used = _function(ALL_ATTENTION_FUNCTIONS.get(attention))
+        used = _function(transformers.modeling_utils.ALL_ATTENTION_FUNCTIONS.get(attention))
         config = _value(model.config, "config", tensors)
         setup = (_of_torch(), fingerprints, config, attention, used, passes, self._code[kinds])
         versions = [_version(name, tensor) for name, tensor in tensors.items()]

@@ -84,7 +84,7 @@ def test_help_loads_no_command() -> None:
 
 def test_a_command_loads_no_other_and_no_torch() -> None:
     """Every option is there before any device is."""
-    for name, result in loaded(*NAMES, before="numpy,rich,simpy").items():
+    for name, result in loaded(*NAMES, before="traces.replaying.playing").items():
         others = {f"{COMMANDS}.{other.replace('-', '_')}" for other in NAMES if other != name}
         assert not result & others, name
         assert "torch" not in result, name

@@ -46,9 +46,6 @@ def sized(*words: str, code: int = 0, limit: int = 20) -> dict[str, Any]:
     return document(Path(), *value, code=code)
 
 
-# -- what is offered
-
-
 @pytest.mark.parametrize("device", [1, 10, 1000])
 def test_sizes_of_host_memory_reach_nearly_every_hit(device: int) -> None:
     trace = open_trace(traffic())
@@ -176,9 +173,6 @@ def test_a_search_that_did_not_end_says_what_it_has_seen(
     message = " ".join(capsys.readouterr().out.split())
     assert message.startswith("The search did not end; ")
     assert ("nothing was seen to serve yet" in message) == (most == 0)
-
-
-# -- a part of a trace
 
 
 def test_a_part_of_a_long_trace_is_replayed_and_the_whole_is_named() -> None:

@@ -12,8 +12,7 @@ from copy import deepcopy
 from typing import Any
 
 import torch
-import transformers
-from transformers import AutoModelForCausalLM, PretrainedConfig, PreTrainedModel, logging
+import transformers  # loads models when they are built
 
 VOCABULARY = 97
 _SHARED = {"vocab_size": VOCABULARY, "hidden_size": 64, "initializer_range": 0.1}
@@ -96,36 +95,36 @@ def names() -> list[str]:
     return [*FAMILIES]
 
 
-def configuration(name: str) -> PretrainedConfig:
+def configuration(name: str) -> Any:
     """A new configuration of the model of a family."""
     kind, settings = FAMILIES[name]
-    made: PretrainedConfig = getattr(transformers, kind)(**deepcopy(settings))
+    made: Any = getattr(transformers, kind)(**deepcopy(settings))
     return made
 
 
 def build(
     name: str, seed: int = 1, dtype: torch.dtype = torch.float32, attention: str = "eager"
-) -> PreTrainedModel:
+) -> Any:
     """The model of a family, ready to be evaluated."""
     return built(configuration(name), seed, dtype, attention, _PREPARED.get(name))
 
 
 def built(
-    configuration: PretrainedConfig,
+    configuration: Any,
     seed: int = 1,
     dtype: torch.dtype = torch.float32,
     attention: str = "eager",
-    prepare: Callable[[PreTrainedModel], None] | None = None,
-) -> PreTrainedModel:
+    prepare: Callable[[Any], None] | None = None,
+) -> Any:
     """The model of a configuration. The random numbers of the process stay as they are.
 
     The library's hints on standard error (for instance about kernels that are not installed) are
     turned off for the process.
     """
-    logging.set_verbosity_error()
+    transformers.logging.set_verbosity_error()
     with torch.random.fork_rng(devices=[]), torch.no_grad():
         torch.manual_seed(seed)
-        model = AutoModelForCausalLM.from_config(
+        model = transformers.AutoModelForCausalLM.from_config(
             configuration, dtype=dtype, attn_implementation=attention
         )
         if prepare is not None:
@@ -136,7 +135,7 @@ def built(
 # -- weights where the library's initial values make a model that hardly remembers
 
 
-def _lengthen_memory(model: PreTrainedModel) -> None:
+def _lengthen_memory(model: Any) -> None:
     """Let states decay over about a hundred tokens, and take in much of each token.
 
     With the library's initial values a head either forgets within a few tokens or takes in a
@@ -148,7 +147,7 @@ def _lengthen_memory(model: PreTrainedModel) -> None:
             module.dt_bias.uniform_(-1.0, 0.5)
 
 
-def _fill_sinks(model: PreTrainedModel) -> None:
+def _fill_sinks(model: Any) -> None:
     """What the library leaves at zero."""
     for name, parameter in model.named_parameters():
         if name.endswith("sinks"):

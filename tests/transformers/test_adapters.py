@@ -6,9 +6,7 @@ from typing import Any
 import pytest
 
 pytest.importorskip("transformers", exc_type=ImportError, reason="needs the extra transformers")
-pytest.importorskip("peft", exc_type=ImportError, reason="needs peft")
 
-import peft
 import torch
 
 from hicache.transformers import PrefixCache, UnsupportedModelError
@@ -21,16 +19,20 @@ pytestmark = pytest.mark.filterwarnings("ignore::FutureWarning", "ignore::UserWa
 TARGETS = ["q_proj", "k_proj", "v_proj"]
 
 
+def peft() -> Any:
+    return pytest.importorskip("peft", exc_type=ImportError, reason="needs peft")
+
+
 def config(**values: Any) -> Any:
     fields = {"r": 4, "lora_alpha": 64, "init_lora_weights": False, "target_modules": TARGETS}
-    return peft.LoraConfig(task_type="CAUSAL_LM", **fields | values)
+    return peft().LoraConfig(task_type="CAUSAL_LM", **fields | values)
 
 
 def adapted() -> Any:
     """A model with two adapters; the first one is active."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(10)
-        model = peft.get_peft_model(base.build("llama"), config(), adapter_name="first")
+        model = peft().get_peft_model(base.build("llama"), config(), adapter_name="first")
         model.add_adapter("second", config())
     return model.eval()
 
@@ -88,6 +90,6 @@ def test_merging_and_adding_are_changes() -> None:
 
 
 def test_adapters_that_add_tokens_are_refused() -> None:
-    tuning_config = peft.PromptTuningConfig(task_type="CAUSAL_LM", num_virtual_tokens=4)
+    tuning_config = peft().PromptTuningConfig(task_type="CAUSAL_LM", num_virtual_tokens=4)
     with refused(UnsupportedModelError, "adapter default", "PROMPT_TUNING", "model.generate"):
-        PrefixCache(peft.get_peft_model(base.build("llama"), tuning_config).eval())
+        PrefixCache(peft().get_peft_model(base.build("llama"), tuning_config).eval())

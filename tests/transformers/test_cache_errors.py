@@ -13,6 +13,7 @@ import pytest
 pytest.importorskip("transformers", reason="needs the extra transformers", exc_type=ImportError)
 
 import torch
+import transformers
 from transformers import (
     BertConfig,
     DynamicCache,
@@ -20,7 +21,6 @@ from transformers import (
     RecurrentGemmaConfig,
     StaticCache,
     T5Config,
-    T5ForConditionalGeneration,
     XLNetConfig,
 )
 
@@ -128,7 +128,7 @@ def test_options_that_cannot_be_used(
 def test_models_that_cannot_be_used(monkeypatch: pytest.MonkeyPatch) -> None:
     shape = {"d_model": 8, "d_kv": 4, "num_layers": 1, "num_heads": 1, "d_ff": 8, "vocab_size": 9}
     with refused(UnsupportedModelError, "encoder-decoder"):
-        PrefixCache(T5ForConditionalGeneration(T5Config(**shape)).eval())
+        PrefixCache(transformers.T5ForConditionalGeneration(T5Config(**shape)).eval())
     with refused(UnsupportedModelError, "str"):
         PrefixCache("llama")
     with refused(UnsupportedModelError, "model.eval()"):

@@ -14,9 +14,8 @@ pytest.importorskip("transformers", exc_type=ImportError, reason="needs the extr
 
 import numpy as np
 import torch
+import transformers
 from torch import nn
-from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
-from transformers.models.llama import modeling_llama
 
 from hicache.transformers import PrefixCache, UnsupportedModelError, identity
 from hicache.transformers.identity import Identity
@@ -118,9 +117,13 @@ def other(*args: Any, **kwargs: Any) -> Any:
 
 
 ELSEWHERE: dict[str, Callable[[], Any]] = {
-    "a pass of a class": lambda: flag(modeling_llama.LlamaMLP, "forward", other),
+    "a pass of a class": lambda: flag(
+        transformers.models.llama.modeling_llama.LlamaMLP, "forward", other
+    ),
     "the code of an attention": lambda: put(
-        lambda item: ALL_ATTENTION_FUNCTIONS.register("mine", item), nn.functional.relu, other
+        lambda item: transformers.modeling_utils.ALL_ATTENTION_FUNCTIONS.register("mine", item),
+        nn.functional.relu,
+        other,
     ),
     "the default type": lambda: put(torch.set_default_dtype, torch.float32, torch.float64),
     "products in TF32": lambda: flag(torch.backends.cuda.matmul, "allow_tf32", True),
@@ -136,7 +139,7 @@ ELSEWHERE: dict[str, Callable[[], Any]] = {
 
 
 def test_what_is_outside_of_the_model_counts() -> None:
-    ALL_ATTENTION_FUNCTIONS.register("mine", nn.functional.relu)
+    transformers.modeling_utils.ALL_ATTENTION_FUNCTIONS.register("mine", nn.functional.relu)
     model = base.build("llama")
     model.config._attn_implementation_internal = "mine"
     known = Known(model)

@@ -10,7 +10,8 @@ import pytest
 pytest.importorskip("transformers", reason="needs the extra transformers", exc_type=ImportError)
 
 import torch
-from transformers import GenerationConfig, Glm4MoeConfig, Glm4MoeForCausalLM
+import transformers
+from transformers import GenerationConfig, Glm4MoeConfig
 
 from hicache.transformers import PrefixCache, UnsupportedArgumentError
 from hicache.transformers.arguments import check
@@ -104,7 +105,7 @@ def test_layers_that_predict_further_tokens_see_the_whole_prompt(
     sizes |= {"num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2}
     sizes |= {"moe_intermediate_size": 32, "n_routed_experts": 4, "num_experts_per_tok": 2}
     config = Glm4MoeConfig(**sizes, first_k_dense_replace=1, num_mtp_layers=1, eos_token_id=None)
-    model, ids = Glm4MoeForCausalLM(config).eval(), prompt(60) % 90
+    model, ids = transformers.Glm4MoeForCausalLM(config).eval(), prompt(60) % 90
     further = layers.MtpModel(model, 1).eval()
     monkeypatch.setattr(layers.MtpModel, "from_pretrained", lambda *args, **kwargs: further)
     with PrefixCache(model, **SIZES) as cache:
