@@ -8,12 +8,12 @@ SOURCE = ("hicache", "sim", "invariants", "traces")
 MOST = {
     "lines of hicache": 22_291,
     "lines of sim": 9_099,
-    "lines of invariants": 18_417,
+    "lines of invariants": 18_437,
     "lines of traces": 16_712,
-    "lines of tests": 29_774,
+    "lines of tests": 29_791,
     "files of source": 298,
     "files of tests": 237,
-    "words of pages": 38_040,
+    "words of pages": 38_046,
 }
 
 

@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 from hicache.core.actions import Admitted, Backup, Evicted, Granted
 from hicache.core.events import EvictWanted, TimePassed
@@ -9,9 +10,11 @@ from hicache.core.lru import Entry
 from hicache.core.node import Node
 from hicache.core.view import CoreView
 from invariants.base import Check
+from invariants.differential import order_of
 from invariants.shadow import story
 from invariants.shadow.record import DEVICE, NodeRecord
 from invariants.shadow.shadow import Shadow
+from invariants.spec.kinds import Facts
 
 _NAMES = ("candidate on device", "candidate on host", "host copy also on device")
 
@@ -46,8 +49,8 @@ class Lru(Check):
     sentence = (
         "The last use of a node is the tick of the last admission or insertion on its path, and no "
         "component of it was used later; a queue is a heap, and holds exactly the nodes that know "
-        "of it, each once and not behind its rank, which only grows. No unlocked leaf stays that "
-        "was not used for the configured number of periods."
+        "of it, each once and not behind its rank, which only grows and orders what the policy "
+        "compares. No unlocked leaf stays that was not used for the configured number of periods."
     )
 
     def __init__(self) -> None:
@@ -81,18 +84,29 @@ class Lru(Check):
 
     def _queue(self, shadow: Shadow, view: CoreView, part: int) -> None:
         at, entries = part // 6, view.queue_entries(part)
+        order = order_of(view.config.eviction_policy)
+        ranks = [view.eviction.rank(entry[3], at) for entry in entries]
+        keys: list[Any] = ranks
+        if order is not None:
+            keys = [order.key(_facts(entry[3], at)) for entry in entries]
         name = f"{shadow.kinds[at].name} queue {part % 6 // 2}"
         wrong = {
             record.id
             for record in shadow.nodes.by_id.values()
             if record.node is not None and record.node.queued >> part & 1
         }
-        for place, (rank, _, node_id, node) in enumerate(entries):
-            above = entries[(place - 1) // 2] if place else entries[0]
-            if above > entries[place]:
+        for place, entry in enumerate(entries):
+            (rank, _, node_id, _), now, up = entry, ranks[place], max(0, (place - 1) // 2)
+            if entries[up] > entry:
                 self.fail(
                     f"{name} is no heap: of {len(entries)} entries, number {place} is "
-                    f"{entries[place][:3]}, expected it behind {above[:3]}",
+                    f"{entry[:3]}, expected it behind {entries[up][:3]}",
+                    story.node(node_id),
+                )
+            if (ranks[up] < now) != (keys[up] < keys[place]):
+                self.fail(
+                    f"{name}: expected ranks {ranks[up]} and {now} in the order of {keys[up]} and "
+                    f"{keys[place]}, which {view.eviction.name} compares",
                     story.node(node_id),
                 )
             if node_id not in shadow.nodes.by_id:
@@ -100,7 +114,6 @@ class Lru(Check):
             if node_id not in wrong:
                 self.fail(f"{name}: node {node_id} does not know it, or is twice in it")
             wrong.remove(node_id)
-            now = view.eviction.rank(node, at)
             if rank > now:
                 self.fail(
                     f"{name}: expected node {node_id} at rank {now} or before, found {rank}; "
@@ -109,6 +122,11 @@ class Lru(Check):
                 )
         if wrong:
             self.fail(f"{name} lacks node {min(wrong)}, which takes itself for one of it")
+
+
+def _facts(node: Node, at: int) -> Facts:
+    depth = node.parent.end_page if at and node.parent is not None else 0
+    return Facts(node.last_use[at], node.inserted, node.hits, node.priority, depth)
 
 
 class Coldest(Check):

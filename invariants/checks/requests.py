@@ -209,7 +209,7 @@ class MetricReference(Check):
         if req is None or isinstance(item, AdmitWanted | Prefill):
             return
         if isinstance(item, Admitted | Matched):
-            self._reaches(shadow, req, item)
+            self._reaches(shadow, req, item, view)
             return
         first, most = item.first_page, len(req.known)
         if isinstance(item, Prefetched):
@@ -224,7 +224,9 @@ class MetricReference(Check):
                 story.request(req.id),
             )
 
-    def _reaches(self, shadow: Shadow, req: RequestRecord, item: Admitted | Matched) -> None:
+    def _reaches(
+        self, shadow: Shadow, req: RequestRecord, item: Admitted | Matched, view: CoreView
+    ) -> None:
         """Compares hits with what there was before; less where room was made for the request."""
         reach = self._before if isinstance(item, Admitted) else shadow.nodes.reach(req.known)
         device, end = item.device_pages, item.device_pages + item.host_pages
@@ -232,7 +234,7 @@ class MetricReference(Check):
         if isinstance(item, Admitted):
             room = any(type(other) is Evicted for other in shadow.outcomes)
             fits |= end == device == reach.device or (room and end == device < reach.device)
-            fits &= item.matched_pages == reach.known
+            fits &= item.matched_pages == view.requests[item.request].branch_pages == reach.known
         if not fits or item.depths != reach.alone:
             self.fail(f"{story.brief(item)}, expected {reach}", story.request(req.id))
 

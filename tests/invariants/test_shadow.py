@@ -7,7 +7,17 @@ from typing import Any
 import numpy as np
 import pytest
 
-from hicache.core import admission, core, eviction, lru, pins, prefetch, tree
+from hicache.core import (
+    admission,
+    core,
+    eviction,
+    eviction_policies,
+    lru,
+    pins,
+    placement,
+    prefetch,
+    tree,
+)
 from hicache.core.actions import Backup, Copy
 from hicache.core.config import Config
 from hicache.core.core import Core
@@ -68,6 +78,13 @@ IN_LARGE: list[tuple[str, Any, str, Callable[[Any], Any]]] = [
         eviction,
         "_evict_leaf",
         lambda old: lambda *of: old(*of[:3], len(of[1].key) // of[0].stride),
+    ),
+    ("LRU", eviction_policies, "TICK_BITS", lambda old: 1),
+    (
+        "METRIC-REF",
+        placement,
+        "_admit",
+        lambda old: lambda *of: (setattr(of[1], "branch_pages", 0), old(*of)),
     ),
     ("LRU", pins, "_due", lambda old: lambda *of: old(*of)[:1]),
     (
