@@ -6,14 +6,14 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 SOURCE = ("hicache", "sim", "invariants", "traces")
 MOST = {
-    "lines of hicache": 22_291,
+    "lines of hicache": 22_290,
     "lines of sim": 9_099,
     "lines of invariants": 18_437,
     "lines of traces": 16_712,
     "lines of tests": 29_791,
     "files of source": 298,
     "files of tests": 237,
-    "words of pages": 38_046,
+    "words of pages": 38_044,
 }
 
 

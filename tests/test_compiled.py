@@ -71,14 +71,14 @@ def test_commands_that_patch_or_read_the_source_run_the_source() -> None:
     assert not start._may_be_compiled("../traces/start")
 
 
-def replayed(build: str, *options: str) -> tuple[str, str]:
-    """The digest of the built-in workload under a build, and what the command wrote on stderr."""
+def replayed(build: str, *options: str) -> tuple[object, str]:
+    """Digest and checks of the built-in workload under a build, and what was written on stderr."""
     command = [sys.executable, "-m", "hicache", "replay", "--limit", "25", "--json", "-", *options]
     ran = subprocess.run(
         command, env=dict(os.environ, HICACHE_BUILD=build), capture_output=True, check=True
     )
-    digest: str = json.loads(ran.stdout)["digest"]
-    return digest, ran.stderr.decode()
+    result = json.loads(ran.stdout)
+    return (result["digest"], result["checks"]), ran.stderr.decode()
 
 
 @pytest.mark.skipif(not finder.usable(), reason="no compiled build of this source: make compiled")

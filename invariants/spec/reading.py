@@ -116,8 +116,7 @@ class Reading:
             mine.branch = its.branch_pages
             mine.states = [list(at) or [0, 0] for at in its.checkpoint_tokens]
             mine.refilled = its.refilled_at_tokens
-            sources = enumerate(its.sources)
-            mine.sources = [page for at, page in sources for page in self._table(at, [page])]
+            mine.sources = [self._table(at, [page])[0] for at, page in enumerate(its.sources)]
         return mine
 
     def _table(self, kind: int, pages: list[int]) -> list[int | None]:
@@ -197,10 +196,11 @@ def facts(cache: Cache, numbers: Iterable[int]) -> dict[Who, dict[str, object]]:
     fields_of: dict[type, list[str]] = {}  # by the class of a record
     for who, item in every.items():
         if type(item) not in fields_of:
-            fields_of[type(item)] = [name for name in vars(item) if name not in _UNTOLD]
-        fields, names = vars(item), fields_of[type(item)]
+            names = getattr(item, "__mypyc_attrs__", None) or vars(item)  # of a compiled class
+            fields_of[type(item)] = [name for name in names if name not in _UNTOLD]
+        values = ((name, getattr(item, name)) for name in fields_of[type(item)])
         result[who] = {
-            name: plain(name, fields[name]) if name in _NAMED else fields[name] for name in names
+            name: plain(name, value) if name in _NAMED else value for name, value in values
         }
     result["cache", -1]["nodes"] = len(cache.nodes)
     return result
