@@ -8,7 +8,7 @@ or callbacks. Page arrays are snapshots and never change after the call that ret
 
 from typing import Literal, NamedTuple, TypeAlias
 
-from .types import Pages, PinId, RequestId, Tier, TransferId
+from .types import Pages, PinId, Record, RequestId, Tier, TransferId
 
 RefusalReason: TypeAlias = Literal[
     "too_large", "no_pages", "writing_back", "arriving", "running", "fetching", "detaching"
@@ -29,7 +29,7 @@ class Copy(NamedTuple):
     target: Pages
 
 
-class Load(NamedTuple):
+class Load(Record, frozen=True):
     """Host to device, in the order of `copies`. Answered by `LoadDone`."""
 
     transfer: TransferId
@@ -37,7 +37,7 @@ class Load(NamedTuple):
     copies: tuple[Copy, ...]
 
 
-class Backup(NamedTuple):
+class Backup(Record, frozen=True):
     """Device to host, parents before children. Answered by `BackupDone`."""
 
     transfer: TransferId
@@ -65,7 +65,7 @@ class StateSlots(NamedTuple):
     checkpoints: tuple[tuple[int, int], ...]
 
 
-class Prefill(NamedTuple):
+class Prefill(Record, frozen=True):
     """Compute tokens start_token..end_token of a request. Answered by `PrefillDone`.
 
     tables: per positional component, the backbone first, the request's device pages by position; -1
@@ -101,7 +101,7 @@ class Piece(NamedTuple):
     pages: Pages
 
 
-class Lookup(NamedTuple):
+class Lookup(Record, frozen=True):
     """How many pages after `first_page` are in storage? Answered by `LookupDone`.
 
     digests: of the page at depth `first_page` and those after it. known_pages: so many of the
@@ -120,7 +120,7 @@ class Lookup(NamedTuple):
     trailing_pages: tuple[int, ...]
 
 
-class Fetch(NamedTuple):
+class Fetch(Record, frozen=True):
     """Storage to host, in the order of `pieces`: each is read into its host pages. Answered by
     `FetchDone`.
 
@@ -134,20 +134,20 @@ class Fetch(NamedTuple):
     pages: int
 
 
-class Store(NamedTuple):
+class Store(Record, frozen=True):
     """Host to storage, in the order of `pieces`. Answered by `StoreDone`."""
 
     transfer: TransferId
     pieces: tuple[Piece, ...]
 
 
-class Delete(NamedTuple):
+class Delete(Record, frozen=True):
     """Delete every page of this cache from storage. Answered by `DeleteDone`."""
 
     transfer: TransferId
 
 
-class Matched(NamedTuple):
+class Matched(Record, frozen=True):
     """How much of a waiting request is cached.
 
     device_pages: leading pages that can be used on device. host_pages: pages after those that a
@@ -161,7 +161,7 @@ class Matched(NamedTuple):
     depths: tuple[int, ...] = ()
 
 
-class Admitted(NamedTuple):
+class Admitted(Record, frozen=True):
     """A request was admitted: what is reused, and what must be computed.
 
     device_pages: pages up to the deepest boundary that is valid on device for all components.
@@ -179,7 +179,7 @@ class Admitted(NamedTuple):
     matched_pages: int = 0
 
 
-class Refused(NamedTuple):
+class Refused(Record, frozen=True):
     """No pages were taken; `component` names the pool that was short. What to do, by reason:
 
     too_large  the request can never fit this pool (`needed` > capacity).
@@ -206,7 +206,7 @@ class Refused(NamedTuple):
     after: TransferId = 0
 
 
-class Granted(NamedTuple):
+class Granted(Record, frozen=True):
     """A decoding request has the pages that it asked for. `tables` and `states` (see `Prefill`)
     list everything that the request has."""
 
@@ -215,7 +215,7 @@ class Granted(NamedTuple):
     states: tuple[StateSlots, ...] = ()
 
 
-class Cached(NamedTuple):
+class Cached(Record, frozen=True):
     """The first `pages` pages of the request are in the tree. From now on the request uses these
     tables and states instead of its earlier ones."""
 
@@ -225,20 +225,20 @@ class Cached(NamedTuple):
     states: tuple[StateSlots, ...] = ()
 
 
-class Released(NamedTuple):
+class Released(Record, frozen=True):
     """A request has no pages and no locks any more."""
 
     request: RequestId
 
 
-class Restarted(NamedTuple):
+class Restarted(Record, frozen=True):
     """A load or forward pass of an admitted request failed. The request has given back its pages
     and waits again."""
 
     request: RequestId
 
 
-class Evicted(NamedTuple):
+class Evicted(Record, frozen=True):
     """Pages were evicted from a tier. last_use: tick of their last use. demoted: whether the node
     keeps a copy on the tier below."""
 
@@ -249,21 +249,21 @@ class Evicted(NamedTuple):
     demoted: bool
 
 
-class KvStored(NamedTuple):
+class KvStored(Record, frozen=True):
     """For routers: pages with these digests are now on the tier (SHA-256 chain, see Key)."""
 
     tier: Tier
     digests: tuple[bytes, ...]
 
 
-class KvRemoved(NamedTuple):
+class KvRemoved(Record, frozen=True):
     """For routers: pages with these digests left the tier."""
 
     tier: Tier
     digests: tuple[bytes, ...]
 
 
-class Prefetched(NamedTuple):
+class Prefetched(Record, frozen=True):
     """The prefetch of a waiting request has ended, or was not begun.
 
     first_page: where the lookup began. asked_pages, found_pages, fetched_pages: how many pages
@@ -287,18 +287,18 @@ class Prefetched(NamedTuple):
     reason: PrefetchEnd
 
 
-class Abandoned(NamedTuple):
+class Abandoned(Record, frozen=True):
     """Nobody waits for this transfer any more. Its executor answers as soon as it can, with what it
     has done."""
 
     transfer: TransferId
 
 
-class StorageDetached(NamedTuple):
+class StorageDetached(Record, frozen=True):
     """Storage was detached and no action for it is in flight: its executor may close it."""
 
 
-class Pinned(NamedTuple):
+class Pinned(Record, frozen=True):
     """A prefix is pinned. pages: how many of its leading pages are held now; the others will be
     when they come to the tier."""
 
@@ -306,7 +306,7 @@ class Pinned(NamedTuple):
     pages: int
 
 
-class PinRefused(NamedTuple):
+class PinRefused(Record, frozen=True):
     """Pins may not hold so many pages: `needed` of a component's, and `available` are left."""
 
     pin: PinId
@@ -315,7 +315,7 @@ class PinRefused(NamedTuple):
     available: int
 
 
-class Unpinned(NamedTuple):
+class Unpinned(Record, frozen=True):
     """A prefix is not pinned any more. pages: how many of its leading pages were held."""
 
     pin: PinId

@@ -72,12 +72,7 @@ def arrive(state: State, event: Arrived) -> None:
     state.stride = event.key.stride
     state.arrivals += 1
     request = Request(
-        event.request,
-        event.key,
-        event.length,
-        event.match_pages,
-        event.priority,
-        state.arrivals,
+        event.request, event.key, event.length, event.match_pages, event.priority, state.arrivals
     )
     state.requests[request.id] = request
     state.touched_requests[request.id] = None

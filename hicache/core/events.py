@@ -8,15 +8,15 @@ failure is an event with `ok=False` or fewer `pages`, not an exception.
 
 from __future__ import annotations
 
-from typing import NamedTuple, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from .types import Key, PinId, RequestId, Tier, TransferId
+from .types import Key, PinId, Record, RequestId, Tier, TransferId
 
 
-class Arrived(NamedTuple):
+class Arrived(Record, frozen=True):
     """A request exists. Answered by `Matched`; nothing is locked, split or marked as used. While
     storage is attached a prefetch may begin (`Lookup`), or `Prefetched` says why none does.
 
@@ -47,13 +47,13 @@ class Arrived(NamedTuple):
         return cls(request, key, length, max(0, length - 1) // page_size, priority)
 
 
-class MatchWanted(NamedTuple):
+class MatchWanted(Record, frozen=True):
     """How much of a waiting request would hit now? Answered by `Matched`, with no side effect."""
 
     request: RequestId
 
 
-class AdmitWanted(NamedTuple):
+class AdmitWanted(Record, frozen=True):
     """The engine chose a waiting request and grants a first prefill chunk of `chunk` tokens.
 
     Answered by `Admitted` and `Prefill` (and `Load` where a host prefix is loaded back), or by
@@ -65,7 +65,7 @@ class AdmitWanted(NamedTuple):
     chunk: int
 
 
-class ContinueWanted(NamedTuple):
+class ContinueWanted(Record, frozen=True):
     """The next prefill chunk of an admitted request, `chunk` tokens.
 
     Fewer than `Config.passes` passes of the request are in flight; the new one begins where the
@@ -77,7 +77,7 @@ class ContinueWanted(NamedTuple):
     chunk: int
 
 
-class PagesWanted(NamedTuple):
+class PagesWanted(Record, frozen=True):
     """A decoding request needs pages for `length` tokens. Answered by `Granted` or `Refused`.
 
     computed_tokens: the leading tokens whose KV is in place. The core frees pages that lie before
@@ -89,7 +89,7 @@ class PagesWanted(NamedTuple):
     computed_tokens: int = 0
 
 
-class Finished(NamedTuple):
+class Finished(Record, frozen=True):
     """A request has finished. `key` covers the pages of its first `length` committed tokens.
 
     No forward pass of the request may be in flight. The pages stay in the tree up to the deepest
@@ -110,14 +110,14 @@ class Finished(NamedTuple):
         return cls(request, Key.from_tokens(tokens, page_size, namespace), np.size(tokens))
 
 
-class Aborted(NamedTuple):
+class Aborted(Record, frozen=True):
     """A request is cancelled, at any stage, even while its prefill or load is in flight. Answered
     by `Released`."""
 
     request: RequestId
 
 
-class Retracted(NamedTuple):
+class Retracted(Record, frozen=True):
     """A running request gives its pages back and waits again, with prompt `key` and `length`.
 
     The new prompt is the old prompt and the generated tokens. The committed pages stay in the tree
@@ -132,7 +132,7 @@ class Retracted(NamedTuple):
     committed_tokens: int
 
 
-class EvictWanted(NamedTuple):
+class EvictWanted(Record, frozen=True):
     """Free `pages` pages of a component's pool on a tier. Answered by one `Evicted` per victim."""
 
     tier: Tier
@@ -140,7 +140,7 @@ class EvictWanted(NamedTuple):
     pages: int
 
 
-class Flushed(NamedTuple):
+class Flushed(Record, frozen=True):
     """Forget every cached page. Refused ("running") while a request is admitted or a pass runs.
 
     storage: also delete what storage has. Without an attached storage it changes nothing more.
@@ -149,7 +149,7 @@ class Flushed(NamedTuple):
     storage: bool = False
 
 
-class PrefetchLimitReached(NamedTuple):
+class PrefetchLimitReached(Record, frozen=True):
     """A waiting request has waited for its prefetch as long as it may, and goes on without it.
     Legal for every waiting request. Answered by `Prefetched` if a prefetch was under way, and
     otherwise by nothing. The core has no clock, so the engine keeps the time."""
@@ -157,26 +157,26 @@ class PrefetchLimitReached(NamedTuple):
     request: RequestId
 
 
-class StorageAttached(NamedTuple):
+class StorageAttached(Record, frozen=True):
     """A storage can be used from now on. What the core believed to be stored before is forgotten,
     so this also tells of a storage that was lost and came back; replies of actions that began
     before change no belief. Refused ("detaching") while actions
     of a storage that was detached are in flight."""
 
 
-class DetachWanted(NamedTuple):
+class DetachWanted(Record, frozen=True):
     """Use storage no longer. No action for storage begins after this event, and every request stops
     waiting for its prefetch. Answered by `StorageDetached` when no action for storage is in flight
     any more: at once, or with the last reply."""
 
 
-class TimePassed(NamedTuple):
+class TimePassed(Record, frozen=True):
     """A period of time has ended. What was not used for `Config.ttl_periods` periods expires: nodes
     that are not in use go from every tier. Answered by one `Evicted` per copy. The core has no
     clock, so the engine keeps the time."""
 
 
-class PinWanted(NamedTuple):
+class PinWanted(Record, frozen=True):
     """The prefix `key` must stay on a tier as soon as it is there, until `UnpinWanted`.
 
     Answered by `Pinned`, or by `PinRefused` if pins may not hold so many pages. pin: a number that
@@ -202,23 +202,23 @@ class PinWanted(NamedTuple):
         return cls(pin, Key.from_tokens(tokens, page_size, namespace), tier)
 
 
-class UnpinWanted(NamedTuple):
+class UnpinWanted(Record, frozen=True):
     """A pinned prefix may go again. Answered by `Unpinned`."""
 
     pin: PinId
 
 
-class LoadDone(NamedTuple):
+class LoadDone(Record, frozen=True):
     transfer: TransferId
     ok: bool = True
 
 
-class BackupDone(NamedTuple):
+class BackupDone(Record, frozen=True):
     transfer: TransferId
     ok: bool = True
 
 
-class PrefillDone(NamedTuple):
+class PrefillDone(Record, frozen=True):
     """The passes of a request end in the order in which they began. If one fails, the request waits
     again, and what its later passes say does not count."""
 
@@ -226,7 +226,7 @@ class PrefillDone(NamedTuple):
     ok: bool = True
 
 
-class LookupDone(NamedTuple):
+class LookupDone(Record, frozen=True):
     """pages: how many pages after `Lookup.first_page` storage says that it has, up to the deepest
     boundary at which every component has what it requires; 0 if it has none or has failed."""
 
@@ -234,7 +234,7 @@ class LookupDone(NamedTuple):
     pages: int = 0
 
 
-class FetchDone(NamedTuple):
+class FetchDone(Record, frozen=True):
     """pages: the largest number n such that every page of every piece that is less than n pages
     behind `Fetch.first_page` has arrived and was verified; 0 if the fetch failed."""
 
@@ -242,14 +242,14 @@ class FetchDone(NamedTuple):
     pages: int = 0
 
 
-class StoreDone(NamedTuple):
+class StoreDone(Record, frozen=True):
     """pages: how many leading pages of the action's pieces, in their order, are durable now."""
 
     transfer: TransferId
     pages: int = 0
 
 
-class DeleteDone(NamedTuple):
+class DeleteDone(Record, frozen=True):
     transfer: TransferId
     ok: bool = True
 

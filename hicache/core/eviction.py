@@ -397,22 +397,14 @@ def begin_backup(state: State, nodes: list[Wanted], component: int = -1, pages: 
             raise CoreBug(f"{state.pools[HOST][index]}: {count} pages were to be had")
     for index, count in enumerate(counts):
         if count:
-            _add_segments(state, transfer, index, wanting[index], count)
+            targets = state.pools[HOST][index].reserve(count, transfer.id)
+            add_segments(state, transfer, index, wanting[index], targets)
     if not transfer.segments:
         raise CoreBug(f"{transfer} copies nothing")
     if component >= 0:
         evict_with(state, transfer, component, pages)
     state.out.append(Backup(transfer.id, copies_of(state, transfer)))
     return True
-
-
-def _add_segments(
-    state: State, transfer: Transfer, index: int, nodes: list[Node], count: int
-) -> None:
-    """Reserve the host pages for the transfer and add its segments."""
-    add_segments(
-        state, transfer, index, nodes, state.pools[HOST][index].reserve(count, transfer.id)
-    )
 
 
 def _fitting(state: State, nodes: list[Wanted]) -> list[Wanted]:

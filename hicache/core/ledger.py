@@ -37,19 +37,8 @@ class Pool:
     """
 
     __slots__ = (
-        "_frees",
-        "_open_loans",
-        "_stack",
-        "capacity",
-        "component",
-        "counts",
-        "free",
-        "generation",
-        "loans",
-        "owner",
-        "protected",
-        "state",
-        "tier",
+        *("_frees", "_open_loans", "_stack", "capacity", "component", "counts", "free"),
+        *("generation", "loans", "owner", "protected", "state", "tier"),
     )
 
     def __init__(self, tier: Tier, component: str, capacity: int) -> None:

@@ -8,10 +8,13 @@ are read-only after they are created.
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Iterator
 from enum import IntEnum
-from typing import Any, Final, NamedTuple, TypeAlias
+from typing import Any, Final, NamedTuple, Self, TypeAlias
 
 import numpy as np
+from msgspec import Struct
+from msgspec.structs import astuple, replace
 from numpy.typing import ArrayLike, NDArray
 
 from .errors import CallerError
@@ -72,6 +75,24 @@ class PageState(IntEnum):
     CACHED = 2  # a node has it
     RESERVED = 3  # a transfer in flight writes it; nobody may read it yet
     RETIRING = 4  # given back while on loan; it becomes free when its last loan ends
+
+
+class Record(Struct, frozen=True, gc=False):
+    """An event or an outcome: values that never change, by name and, as in a NamedTuple, in order.
+    It is made in half the time of one, and the garbage collector passes it by."""
+
+    @property
+    def _fields(self) -> tuple[str, ...]:
+        return self.__struct_fields__
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(astuple(self))
+
+    def __getitem__(self, at: Any) -> Any:
+        return astuple(self)[at]
+
+    def _replace(self, **values: Any) -> Self:
+        return replace(self, **values)
 
 
 class Key(NamedTuple):

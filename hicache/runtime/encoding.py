@@ -151,7 +151,7 @@ def event_bytes(event: Event) -> bytes:
 
 def add_words(words: array[int], event: Event, outcomes: Sequence[Outcome]) -> None:
     """Append the 64-bit words of an event and its outcomes for the replay digest."""
-    first = event[0] if event else 0
+    first = next(iter(event), 0)
     words.extend((_CODES[type(event)], int(first), len(outcomes)))
     for outcome in outcomes:
         words.append(_CODES[type(outcome)])

@@ -194,16 +194,16 @@ def combined(calls: Sequence[Call]) -> Values:
 # -- sets of numbers
 
 
-class LookedUp(LookupDone):
+class LookedUp(LookupDone, frozen=True):
     """The reply to a lookup on one of several ranks, before they agree. boundaries: the set of all
     at which every component has what it requires. pages: the deepest of them."""
 
-    boundaries: int
+    boundaries: int = 0
 
-    def __new__(cls, transfer: TransferId, boundaries: int) -> LookedUp:
-        made = super().__new__(cls, transfer, boundaries.bit_length())
-        made.boundaries = boundaries
-        return made
+
+def looked_up(transfer: TransferId, boundaries: int) -> LookedUp:
+    """The reply of a rank whose store has what these boundaries require."""
+    return LookedUp(transfer, boundaries.bit_length(), boundaries)
 
 
 def upto(number: int) -> int:

@@ -22,6 +22,7 @@ from typing import Annotated, Any, Literal, get_args, get_type_hints
 
 import msgspec
 from msgspec import Meta, Struct
+from msgspec.structs import fields
 
 from hicache.core import events
 from hicache.core.actions import HostCopy, Outcome, StorageAction
@@ -91,7 +92,7 @@ class _EventKind:
             for name, hint in hints.items()
         ]
         self.shape: Any = tuple[tuple(shapes)]  # type: ignore[misc]
-        self.defaults = [kind._field_defaults.get(name) for name in kind._fields]
+        self.defaults = [field.default for field in fields(kind)]
         self.least = len(hints) - _LEFT_OUT.get(kind, 0)
 
     def event(self, args: list[Any]) -> Event:
@@ -125,7 +126,7 @@ def arguments(event: Event) -> list[object]:
     """The arguments of an event in the form that a line has."""
     values = list(event)
     for _ in range(_LEFT_OUT.get(type(event), 0)):
-        if values[-1] == event._field_defaults[event._fields[len(values) - 1]]:
+        if values[-1] == _KINDS[type(event).__name__].defaults[len(values) - 1]:
             values.pop()
     return [as_json(value) for value in values]
 

@@ -49,7 +49,7 @@ from hicache.storage.breaker import BreakerOptions
 from hicache.storage.keys import Context, context_key, page_keys, shard
 
 from .driver import REPLY_TO, Driver
-from .ranks import Agreement, LookedUp
+from .ranks import Agreement, looked_up
 
 
 class PagePool(Protocol):
@@ -215,7 +215,7 @@ class Task:
         if action is None:
             return None
         if self.boundaries:
-            return LookedUp(action.transfer, self.boundaries)
+            return looked_up(action.transfer, self.boundaries)
         made: StorageReply = REPLY_TO[type(action)](action.transfer, self.progress)
         return made
 

@@ -19,7 +19,7 @@ import numpy as np
 
 from hicache.core import actions, events
 from hicache.core.config import Config
-from hicache.core.types import Tier
+from hicache.core.types import Record, Tier
 
 from .cache import Cache
 from .kinds import Policies
@@ -54,7 +54,7 @@ _ANYWHERE = (actions.Evicted, actions.KvStored, actions.KvRemoved)
 _PLAIN = {  # of which every field says the same in the core and here
     kind
     for kind in get_args(actions.Outcome)
-    if not {*kind._fields} & {"transfer", "after", "tables"}
+    if not {*kind.__struct_fields__} & {"transfer", "after", "tables"}
 }
 Place = tuple[int, str, int]  # tier, component, page
 
@@ -150,8 +150,8 @@ class Lockstep:
             return as_pages([self._paired.get(page, -1) for page in value.tolist()])
         if name == "checkpoints":
             return tuple((tokens, self._paired.get(page, -1)) for tokens, page in value)
-        if isinstance(value, tuple):
-            names = getattr(value, "_fields", (name,) * len(value))
+        if isinstance(value, tuple | Record):
+            names = getattr(value, "_fields", [name] * len([*value]))
             values = [*map(self.in_numbers_of_core, value, names)]
             return type(value)(*values) if hasattr(value, "_fields") else tuple(values)
         if name in ("source", "working", "checkpoint_slots"):

@@ -17,6 +17,7 @@ import numpy as np
 
 from hicache.core.core import Core
 from hicache.core.events import Event
+from hicache.core.types import Record
 from hicache.runtime.recording import Recording, parse
 from tests.traces import rig
 from tests.traces.rig import ROOT, document
@@ -59,8 +60,8 @@ def plain(value: Any) -> Any:
         return value.tolist()
     if isinstance(value, bytes):
         return value.hex()
-    if isinstance(value, tuple):
-        name = [type(value).__name__] if hasattr(value, "_fields") else []
+    if isinstance(value, tuple | Record):
+        name = [] if type(value) is tuple else [type(value).__name__]
         return [*name, *map(plain, value)]
     return int(value) if isinstance(value, IntEnum | np.integer) else value
 

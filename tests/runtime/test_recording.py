@@ -16,7 +16,7 @@ from hicache.core.config import Config
 from hicache.core.core import Core
 from hicache.core.errors import CallerError
 from hicache.core.events import AdmitWanted, Arrived, Event
-from hicache.core.types import Key, Pages, Tier
+from hicache.core.types import Key, Pages, Record, Tier
 from hicache.runtime.config_document import MAY_LACK, config_of, document, written
 from hicache.runtime.driver import Driver, ImmediateExecutor
 from hicache.runtime.encoding import Decisions, event_bytes
@@ -142,9 +142,8 @@ def others(value: Any) -> Iterator[Any]:
         yield from (value + 1, value[:1], np.array([5, -6]))
     elif isinstance(value, Key):
         yield from (value.first(1), value._replace(namespace="a"))
-    elif isinstance(value, tuple):
-        fields = getattr(value, "_fields", range(len(value)))
-        for at, _ in enumerate(fields):
+    elif isinstance(value, tuple | Record):
+        for at, _ in enumerate(value):
             for other in others(value[at]):
                 parts = [*value[:at], other, *value[at + 1 :]]
                 yield type(value)(*parts) if hasattr(value, "_fields") else tuple(parts)

@@ -34,9 +34,7 @@ def timed(contents: Medium | None = None, **options: Any) -> tuple[Clock, TimedS
 def ended(clock: Clock, store: TimedStore) -> list[tuple[int, Any]]:
     """Runs to the end; the replies with their times in ms."""
     numbers: list[tuple[int, Any]] = []
-    store.listener = lambda: numbers.extend(
-        (clock.now_ns // MS, tuple(reply)) for reply in store.poll()
-    )
+    store.listener = lambda: numbers.extend((clock.now_ns // MS, reply) for reply in store.poll())
     while clock.next_ns() >= 0:
         clock.step()
     return numbers

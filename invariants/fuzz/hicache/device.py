@@ -39,7 +39,7 @@ from sim.workload import Job as Request
 
 LONGEST = 20_000  # maximum stall, so that no work is lost for ever
 RATE = 10**9  # one byte per nanosecond, so a page's bytes equal its nanoseconds
-_TRANSFER_QUEUES = {Prefill: COMPUTE, Backup: WRITE, Load: LOAD}
+_TRANSFER_QUEUES: dict[type, str] = {Prefill: COMPUTE, Backup: WRITE, Load: LOAD}
 
 
 def player_of(sequence: FuzzSequence, checker: Checker | None = None) -> Player:

@@ -455,14 +455,14 @@ def forbidden(player: Player) -> Iterator[tuple[str, Event]]:
         for pending in player.pending:
             if not isinstance(pending.action, action):
                 yield "reply of another kind", reply(pending.number)
-            elif "pages" in reply._fields:
+            elif hasattr(reply, "pages"):
                 for pages in (NOBODY, -1):
                     yield "reply with wrong pages", reply(pending.number, pages)
             elif pending.number in player.landed:
                 yield "late failure", reply(pending.number, False)
     last = player.last
     if isinstance(last, events.Reply):
-        other = {"pages": int(not last[1])} if "pages" in last._fields else {"ok": not last[1]}
+        other = {"pages": int(not last[1])} if hasattr(last, "pages") else {"ok": not last[1]}
         yield "repeated reply", last
         yield "contradicting reply", last._replace(**other)
 

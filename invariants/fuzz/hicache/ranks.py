@@ -26,7 +26,7 @@ from hicache.core.view import CoreView
 from hicache.runtime import ranks as runtime_ranks
 from hicache.runtime.driver import Driver
 from hicache.runtime.encoding import outcome_bytes
-from hicache.runtime.ranks import REPLIES, Agreement, Diverged, LookedUp, local_groups, lockstep
+from hicache.runtime.ranks import REPLIES, Agreement, Diverged, local_groups, lockstep, looked_up
 from invariants.checker import Checker
 from invariants.fuzz.hicache.player import LOST, Fault, Player, SimulatedStore, kind_of
 from invariants.fuzz.schedules import Pending
@@ -87,7 +87,7 @@ class Local:
         ends = {end for end in self.simulated_store.boundaries(action) if end < reply[1]}
         ends |= {reply[1]} - {0}
         self.offers[action.transfer] = ends
-        return LookedUp(action.transfer, sum(1 << end - 1 for end in ends))
+        return looked_up(action.transfer, sum(1 << end - 1 for end in ends))
 
 
 class RankedPlayer(Player):

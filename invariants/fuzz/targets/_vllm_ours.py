@@ -23,7 +23,7 @@ from hicache.core import actions
 from hicache.core.events import EvictWanted
 from hicache.core.types import Tier
 from hicache.runtime.driver import REPLY_TO
-from hicache.runtime.ranks import LookedUp
+from hicache.runtime.ranks import looked_up
 from hicache.runtime.storage import Rank, StoredPages
 from hicache.vllm.describing import context_of
 from hicache.vllm.groups import STATE, groups_of
@@ -33,7 +33,7 @@ from invariants.fuzz.targets._vllm_worker import BROKEN, MOVING, Content, Memory
 
 CONNECTOR = "hicache.vllm.connector"  # imported where it is played: it needs vLLM 0.32
 WAIT = 20  # looks at the clock for which a request waits for the store
-REPLIES = REPLY_TO | {actions.Lookup: LookedUp}
+REPLIES = REPLY_TO | {actions.Lookup: looked_up}
 # Weights that nobody changes.
 UNCHANGED = SimpleNamespace(stamp=0, changed=False, look=lambda: 0, has=lambda adapters: True)
 LAYER = 1 << 40  # by so much the words of a layer differ from those of the one before
