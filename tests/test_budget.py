@@ -6,7 +6,7 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 SOURCE = ("hicache", "sim", "invariants", "traces")
 MOST = {
-    "lines of hicache": 22_290,
+    "lines of hicache": 22_288,
     "lines of sim": 9_099,
     "lines of invariants": 18_437,
     "lines of traces": 16_712,
