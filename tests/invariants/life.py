@@ -28,7 +28,3 @@ class Life:
             self._drawn += 1
             if entry is not None:
                 play.step(self.player, entry)
-
-    def end(self) -> None:
-        """Until nothing is left: faults are over, all that runs ends well, all is evicted."""
-        play.end(self.player)

@@ -23,6 +23,7 @@ from hicache.core.config import Config
 from hicache.core.core import Core
 from hicache.core.types import Key, Tier
 from invariants.base import HARNESS, CheckFailed
+from invariants.checker import Checker
 from invariants.checks.ends import LockBalance
 from invariants.checks.requests import PeerMap
 from invariants.checks.transfers import HappensBeforeWrite
@@ -50,6 +51,15 @@ def failures(
         if failure is not None:
             result.append((failure.code, failure.kind))
     return result
+
+
+def test_sampled_checks_find_a_leak() -> None:
+    life = Life(sample_config(4), 4, Checker("sampled"))
+    while not life.player.past or not life.core.view.pool(Tier.DEVICE, 0).free:
+        life.run(1)
+    life.core._state.pools[0][0].take(1, 7)
+    with pytest.raises(AssertionError, match="POOL-SUM"):
+        life.checker.audit(life.core.view)
 
 
 FORGETTING: dict[str, tuple[Any, str, Callable[[Any], Any]]] = {

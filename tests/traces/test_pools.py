@@ -153,9 +153,8 @@ def hint_of(message: str, texts: list[str]) -> list[str]:
     return result
 
 
-@pytest.mark.parametrize("mode", ["timed", "hits"])
-@pytest.mark.parametrize("trace", [known_tokens, known_blocks])
-@pytest.mark.parametrize("components", ["full", "full,swa", "full,swa,mamba"])
+@pytest.mark.parametrize(("mode", "trace"), [("timed", known_tokens), ("hits", known_blocks)])
+@pytest.mark.parametrize("components", ["full", "full,swa,mamba"])
 def test_following_the_hints_ends_in_a_replay(
     mode: str, trace: Any, components: str, tmp_path: Path, capsys: Capsys
 ) -> None:

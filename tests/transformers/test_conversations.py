@@ -33,11 +33,8 @@ SMALL = (
     | {"num_local_experts": 4, "num_experts": 4, "n_routed_experts": 4, "num_experts_per_tok": 2}
     | {"initializer_range": 0.1, "pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2}
 )
-MODELS = (
-    *("bloom", "cohere2", "exaone4", "falcon", "gemma2", "glm4", "glm4_moe", "gpt2", "gpt_neox"),
-    *("lfm2", "llama4_text", "mistral", "mixtral", "olmo2", "olmo3", "opt", "phi3", "qwen2"),
-    *("qwen3", "qwen3_5_text", "qwen3_moe", "smollm3", "stablelm", "starcoder2"),
-)
+# Slopes, windows, places that are learned, convolutions, chunks, experts, states.
+MODELS = ("bloom", "gemma2", "gpt2", "lfm2", "llama4_text", "mixtral", "qwen3_5_text")
 _APART = 1e-3  # in standard deviations of the logits; half of the steps may be farther
 
 
@@ -110,9 +107,8 @@ def test_the_logits_of_a_conversation_are_those_of_one_pass(
 @pytest.mark.parametrize(
     ("name", "dtype", "attention"),
     [
-        *(("llama", "bf16", "eager"), ("llama", "fp16", "sdpa"), ("qwen3-next", "bf16", "sdpa")),
-        *(("gemma3", "fp16", "eager"), ("gemma3", "fp32", "sdpa"), ("deepseek-v3", "bf16", "sdpa")),
-        ("nemotron-h", "fp32", "sdpa"),
+        *(("llama", "bf16", "eager"), ("qwen3-next", "bf16", "sdpa")),
+        *(("gemma3", "fp16", "eager"), ("gemma3", "fp32", "sdpa")),
     ],
 )
 def test_other_types_and_attentions(name: str, dtype: str, attention: str, tmp_path: Path) -> None:
