@@ -2,8 +2,7 @@
 
 `install` puts a finder before Python's own. It finds the compiled modules in their folder; every
 other module, and all of them without a usable build, comes from the source. HICACHE_BUILD says what
-runs: `pure`, `compiled`, or nothing, which leaves the choice to the command. `building`
-compiles.
+runs: `pure`, `compiled`, or nothing, which leaves the choice to the command. `building` compiles.
 """
 
 import os

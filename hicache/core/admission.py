@@ -1,8 +1,7 @@
 """The life of a request: arrive, match, be admitted, continue prefill, grow, finish, be retracted.
 
-This file has one handler for each event of the engine, and the one for the end of a prefill.
-Each handler first checks its event (see `refusals`) and raises CallerError before anything has
-changed. `placement` plans an admission, `insertion` changes the tree.
+One handler for each event of the engine, and the one for the end of a prefill. Each first checks
+its event (see `refusals`). `placement` plans an admission, `insertion` changes the tree.
 """
 
 from .actions import Cached, Granted, Matched, Prefill, Released, Restarted

@@ -1,17 +1,26 @@
 """The core. Its only entry point is `handle(event) -> list of outcomes`: synchronous, deterministic
 and without effects outside. It decides; executors move bytes, the engine runs the passes, and both
-answer each action with one event. A decode step is no event.
+answer each action with one event. A decode step is no event. The life of a page:
+
+    taken       at AdmitWanted, ContinueWanted or PagesWanted, by the request
+    written     by a pass or a decode step
+    cached      at PrefillDone: a node has it now, and the request's receipt locks it
+    backed up   a Backup copies it to a host page of the node
+    unlocked    at Finished, if nobody else locks it: it can be evicted
+    demoted     evicted from device: the node has its host page alone, which a Store may have copied
+    found       if it left host: a Lookup finds it in storage, a Fetch brings it to a host page
+    landed      a Load for a later request has brought it to a device page, which the node takes
 
 **Nodes and boundaries.** A node is a run of pages below its parent in a radix tree. Each component
 (kind of attention) has a copy of the run or not, on device and on host. Of a prefix, a component
 requires the last `window_pages` pages. Requests make boundaries, ends of nodes: at the end of each
-pass, rounded down to every component's interval, and when they end. What they compute behind their
-last boundary stays their own.
+pass and where the prompt leaves what the tree knew (`Config.branch_states`), rounded down to every
+component's interval, and when they end. What they compute past the last stays their own.
 
     live boundary   a node's end at which every component has what it requires, on device or host
     live_distance   pages from the node's end down to the nearest live boundary at or below it: 0 if
-                    its own end is one, else the least span(child) + live_distance(child); FAR if
-                    that is at least the widest window, NONE without a live boundary below
+                    its own end is one, else the least span(child) + live_distance(child); FAR (of
+                    `node`) if that is at least the widest window, NONE if none is below
     unreachable     a copy that no live boundary at or below it requires, because all are too far:
                     live_distance >= window_pages
 
@@ -20,7 +29,7 @@ If the backbone (full attention) is the only component, every node's end is live
 
     device anchor   the deepest node where every component is valid on device (S last_device_node)
     best anchor     the deepest where each is valid on device or host (S best_match_node)
-    depth           of each component, the deepest node where it alone is valid on any tier
+    depth           of each component, the deepest where it alone is valid on device or host
 
 **The ledger.** Each page of each pool (tier, component) is in one of five states:
 
@@ -28,25 +37,28 @@ If the backbone (full attention) is the only component, every node's end is live
     FREE --reserve--> RESERVED by a transfer -+
     OWNED, RESERVED, CACHED --give_back--> FREE, or while on loan RETIRING --last repay--> FREE
 
-A request gives back its own pages that lie behind a window, that no boundary requires, that a node
-has too (duplicates), and at its end the rest; a node what is evicted, expires, is flushed, or is on
-device after a load (`exchange_pages`); a transfer the targets that no node took. Each freeing gives
-a page a new generation. On loan (`lend`) are the sources of a copy, and all that a prefill reads or
-writes of its request's own. A cached page retires only at a flush, with a deleted node that a store
-reads, or while a second pass of its request runs.
+    a request    gives back its own pages that are out of a window, that no boundary requires or
+                 that a node has too (duplicates), and at its end the rest
+    a node       what is evicted, expires, is flushed; its host copy after a load (`exchange_pages`)
+    a transfer   the targets that no node took
 
-**Locks.** A receipt lists what its holder locked: a request, on device, what its prefix requires; a
-pin the same on its tier; a transfer see below. A release undoes exactly that list. Only pages that
-a node has can be locked. If the backbone of a node is locked, so is that of every node above it; if
-another component of a node is locked, so is its backbone there. So eviction reaches the unlocked
-cached pages of a pool and no others. Fetches and stores lock host copies only. With write_back a
-node above these may be on device alone: when it is copied to host, they lock the new copy too; when
-it is deleted, so are the nodes below it, which are on host alone, and these locks end.
+On loan (`lend`) are the sources of a copy and, to a pass, its request's own pages and the targets
+of its load. A cached page retires only at a flush, with a deleted node that a store reads, or while
+a second pass of its request runs.
+
+**Locks.** A receipt lists what its holder locked: a request, on device, what its prefix requires
+(what is loaded for it, when that lands); a pin the same, on the pin's tier; a transfer see below. A
+release undoes exactly that list. Only pages that a node has can be locked. If the backbone of a
+node is locked, so is that of every node above it; if another component of a node is locked, so is
+its backbone there. So eviction reaches the unlocked cached pages of a pool and no others. Fetches
+and stores lock host copies only. With write_back a node above such a copy may be on device alone:
+copied to host, it has its new copy locked by them, too; deleted, it takes along the nodes below it,
+which are on host alone, and the locks on those end.
 
 **Eviction** takes unreachable copies first, then the lowest rank, then the deeper node; on host,
-copies on host only before those also on device. The backbone goes from its leaves up, page by page
-from a leaf's end, as many as are short (as V; S whole nodes). Another component may leave a node
-above the leaves, too, which is a *tombstone* then.
+copies on host only before those also on device. The backbone goes from the tier's leaves (nodes
+with no child there) up, page by page from a leaf's end, as many as are short (as V; S whole nodes).
+Another component may leave a node above the leaves, too, which is a *tombstone* then.
 
 **Transfers.** A transfer is an action of any kind without its reply.
 
@@ -56,49 +68,49 @@ above the leaves, too, which is a *tombstone* then.
     fetch    to host pages of no node   what is known of its path, on host
     store    host pages of one node     its path on host, and what it copies
     prefill  none                       none; the last of a request that is gone, its locks
-    others   none                       none
+    lookup, delete: none                none
 
-    load     of at least `load_threshold_pages` and at most `load_quota_pages`. Nodes take over its
-             targets when it lands: at its own reply or at that of the prefill that reads it (in the
-             engine the usual case), whichever comes first. A target is freed if its node got a copy
-             meanwhile.
-    prefill  has its request's own pages and the targets of its load on loan; those given back while
-             it runs (abort, duplicates) retire. The passes of a request end in the order in which
-             they began. Transfers of an aborted or restarted request go on and end like others.
-    backup   of nodes that were used `threshold` times. If `max_backups` are in flight, if host has
-             no room or if it fails, it is tried again at the next use; what is evicted before goes
-             without a copy. Parents before children, the backbone first; they land in order, and a
-             copy whose parent or backbone copy is missing is discarded under a `contiguous` policy
-             (write_through). One for an eviction (write_back) begins whenever host has room. Its
-             reply frees no device page: the node is on host and unlocked then, and a later eviction
-             demotes it (S waits in evict), or drops it if the backup failed.
-    lookup   of what the tree lacks of a request that arrives; others that lack it join. No pages.
+    load     of at least `load_threshold_pages` and at most `load_quota_pages` (0: no limit). Nodes
+             take over its targets when it lands: at its own reply or that of the prefill that reads
+             it, whichever comes first. A target is freed if its node got a copy meanwhile.
+    prefill  the passes of a request end in the order in which they began. Transfers of an aborted
+             or restarted request go on and end like others.
+    backup   of nodes that `threshold` requests used (see write_policies). If `max_backups` are in
+             flight, if host has no room or if it fails, it is tried again at the next use; what is
+             evicted before goes without a copy. Parents before children, the backbone first; they
+             land in order, and a copy whose parent or backbone copy is missing is discarded under a
+             `contiguous` policy (write_through). One for an eviction (write_back) begins whenever
+             host has room. Its reply frees no device page: the node is on host and unlocked then,
+             and a later eviction demotes it (S waits in evict), or drops it if the backup failed.
+    lookup   of what the tree lacks of a request that arrives; others that lack it join.
     fetch    of what the lookup found, if host has room and, under a `contiguous` policy, has the
              prefix above it. Nodes take what has arrived; the rest is freed.
     store    of one node. Nodes queue after a backup, and when they are used and storage is not
-             believed to have their host copies; at most `max_stores` are in flight. Its reply says
-             what storage has: this is believed. A failed one is tried `store_tries` times.
+             believed to have their host copies; at most `max_stores` are in flight. A component
+             whose pages are all stored is believed. A failed one is tried `store_tries` times.
+    delete   of all that storage has, at a flush; until its reply no lookup or store begins.
 
-**Events.** An event is checked first; after a CallerError nothing has changed. Arrived is a
-request's first event. *Room* is made by evicting: Evicted, and Backup of what is written back, come
-before the outcomes below. AdmitWanted splits the node where its match ends. It takes the backbone's
-pages of the whole prompt, so that no chunk waits for them (S, V: those of a chunk), and of others
-those of a chunk. *Used* counts ticks and hits; an *insertion* makes room for states. What has no
-room or is too early is `Refused`. While its prefetch runs, an admission is refused (`fetching`) if
-the prefetch policy waits; else it first does what PrefetchLimitReached does. Pins take hold of what
-has come to their tier. KvStored and KvRemoved tell routers of all that comes and goes.
+**Events.** An event is checked first; after a CallerError nothing has changed. *Room* is made by
+evicting: Evicted, and Backup of what is written back, come right before the outcome that needs it
+(PrefillDone: Cached, Evicted on host, Backup). AdmitWanted splits the node where its match ends. It
+takes the backbone's pages of the whole prompt, so that no chunk waits for them (S, V: those of a
+chunk), and of others those of a chunk. *Used*: `last_use` is a new tick, `hits` one more.
+*Insertion*: nodes take computed pages, after room is made for states. What has no room (no_pages,
+writing_back) or is too early (arriving, fetching) is `Refused`. While its prefetch runs, an
+admission is refused if the prefetch policy waits; else it first does what PrefetchLimitReached
+does. Pins hold what comes to their tier. KvStored and KvRemoved tell routers what comes and goes.
 StorageDetached comes at once or with the last reply; a failed pass gives Restarted alone.
 
     event                 reads         changes                        emits, in this order
-    Arrived               tree          a waiting request              Matched, Lookup or Prefetched
+    Arrived               tree          a waiting request              Matched (Lookup, Prefetched)
     MatchWanted           tree          nothing                        Matched
     AdmitWanted           tree, pools   locks, room, used, tables      Admitted, Load, Prefill
     ContinueWanted        pools         windows, room, tables          Prefill
     PagesWanted           pools         windows, room, tables          Granted
     PrefillDone           its request   load, insertion, used, locks   Cached, Backup, Store
-    Finished              its request   insertion, used, rest freed    Backup, Released, Store
+    Finished              its request   insertion, used, freed, locks  Backup, Released, Store
     Retracted             its request   the same, then it waits again  Backup, Released, Store
-    Aborted               its transfers its own pages freed            Abandoned, Released
+    Aborted               its transfers its own pages freed, locks     Abandoned, Released
     LoadDone              its transfer  nodes take its pages, locks    Restarted if it failed
     BackupDone            its transfer  nodes take its pages, locks    Store
     LookupDone            tree, host    locks and room on host         Fetch or Prefetched, Lookup

@@ -1,9 +1,9 @@
 """Events: the only input of `Core.handle`. They say what happened, and they are immutable.
 
-An event of the engine carries a request id that the engine chose. An event of an executor
-(`LoadDone`, `BackupDone`, `PrefillDone`, `LookupDone`, `FetchDone`, `StoreDone`, `DeleteDone`)
-carries the `transfer` of the action that it answers. Each action is answered exactly once. A
-failure is an event with `ok=False` or fewer `pages`, not an exception.
+An event of the engine carries a request id that the engine chose. A reply, of the engine
+(`PrefillDone`) or an executor (`LoadDone`, `BackupDone`, `LookupDone`, `FetchDone`, `StoreDone`,
+`DeleteDone`), carries the `transfer` of the action that it answers. Each action is answered exactly
+once. A failure is an event with `ok=False` or fewer `pages`, not an exception.
 """
 
 from __future__ import annotations
@@ -104,9 +104,8 @@ class Finished(Record, frozen=True):
     def from_tokens(
         cls, request: RequestId, tokens: ArrayLike, page_size: int, namespace: str = ""
     ) -> Finished:
-        """The event for the committed `tokens`, int64[n]: the prompt and what was generated, except
-        the last generated token, whose KV was never computed. Raises CallerError as
-        `Key.from_tokens` does."""
+        """The event for the committed `tokens`, as of `Arrived`: the prompt and what was generated,
+        except the last generated token, whose KV was never computed."""
         return cls(request, Key.from_tokens(tokens, page_size, namespace), np.size(tokens))
 
 
@@ -121,8 +120,7 @@ class Retracted(Record, frozen=True):
     """A running request gives its pages back and waits again, with prompt `key` and `length`.
 
     The new prompt is the old prompt and the generated tokens. The committed pages stay in the tree
-    until they are evicted. No forward pass of the request may be in flight. Answered by `Released`;
-    the request then waits again.
+    until they are evicted. No forward pass of the request may be in flight. Answered by `Released`.
     """
 
     request: RequestId
@@ -142,9 +140,7 @@ class EvictWanted(Record, frozen=True):
 
 class Flushed(Record, frozen=True):
     """Forget every cached page. Refused ("running") while a request is admitted or a pass runs.
-
-    storage: also delete what storage has. Without an attached storage it changes nothing more.
-    """
+    storage: also delete what an attached storage has."""
 
     storage: bool = False
 
@@ -160,8 +156,7 @@ class PrefetchLimitReached(Record, frozen=True):
 class StorageAttached(Record, frozen=True):
     """A storage can be used from now on. What the core believed to be stored before is forgotten,
     so this also tells of a storage that was lost and came back; replies of actions that began
-    before change no belief. Refused ("detaching") while actions
-    of a storage that was detached are in flight."""
+    before change no belief. Refused ("detaching") while actions of a detached one are in flight."""
 
 
 class DetachWanted(Record, frozen=True):
@@ -172,8 +167,7 @@ class DetachWanted(Record, frozen=True):
 
 class TimePassed(Record, frozen=True):
     """A period of time has ended. What was not used for `Config.ttl_periods` periods expires: nodes
-    that are not in use go from every tier. Answered by one `Evicted` per copy. The core has no
-    clock, so the engine keeps the time."""
+    that are not in use go from every tier, one `Evicted` per copy. The engine keeps the time."""
 
 
 class PinWanted(Record, frozen=True):
@@ -197,8 +191,7 @@ class PinWanted(Record, frozen=True):
         namespace: str = "",
         tier: Tier = Tier.DEVICE,
     ) -> PinWanted:
-        """The event for the whole pages of `tokens`, int64[n]. Raises CallerError as
-        `Key.from_tokens` does."""
+        """The event for the whole pages of `tokens`, as of `Arrived`."""
         return cls(pin, Key.from_tokens(tokens, page_size, namespace), tier)
 
 
@@ -236,7 +229,7 @@ class LookupDone(Record, frozen=True):
 
 class FetchDone(Record, frozen=True):
     """pages: the largest number n such that every page of every piece that is less than n pages
-    behind `Fetch.first_page` has arrived and was verified; 0 if the fetch failed."""
+    after `Fetch.first_page` has arrived and was verified; 0 if the fetch failed."""
 
     transfer: TransferId
     pages: int = 0

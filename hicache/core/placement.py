@@ -6,8 +6,7 @@ may evict pages that the decision depends on:
 
     match -> decide what to load -> lock -> make room -> admit the request -> take pages
 
-If there is no room for the load, the request starts from the device anchor instead. A refusal
-releases the locks. Splits, evictions and copies to host that were begun for it remain.
+Without room for the load the request starts from the device anchor. A refusal releases the locks.
 """
 
 import numpy as np

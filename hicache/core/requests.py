@@ -6,11 +6,10 @@
 A table never changes: each write makes a read-only copy, and only this file writes them.
 
 boundary   a page-aligned depth, a multiple of every component's interval, at which a node with a
-           live end is put into the tree. A request makes one at the end of each pass. If the
-           prompt was known deeper than it could be reused, the request makes one at that depth
-           too, because other prompts are likely to branch off there; but not a request that may
-           reuse nothing (`Arrived.match_pages`), which has states at the ends of its passes alone,
-           and no request without `Config.branch_states`.
+           live end is put into the tree (see `core`). Where the prompt was known deeper than it
+           could be reused there is one, because other prompts are likely to branch off there; but
+           none if the request may reuse nothing (`Arrived.match_pages`), and of a core with states
+           none without `Config.branch_states`.
 
 slots      A pass or decode step overwrites the working state. In decode, the state at depth d is
            stored in checkpoint slot (d // interval) % 2, so the one before it stays intact. When a

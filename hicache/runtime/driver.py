@@ -156,7 +156,7 @@ class CheckedDriver(Driver):
             raise Detached(f"a check has failed: {failure}") from failure
 
 
-class Check(NamedTuple):
+class CheckOptions(NamedTuple):
     """How a core is checked: "sampled", or empty for not at all. folder: for files of events; empty
     for that of the system. now_s: seconds of a clock that never goes back."""
 
@@ -167,7 +167,7 @@ class Check(NamedTuple):
 
 
 def driver_of(
-    core: Core, executor: Executor, check: Check, observers: Sequence[Observer] = ()
+    core: Core, executor: Executor, check: CheckOptions, observers: Sequence[Observer] = ()
 ) -> Driver:
     """A driver whose core is checked. Raises CallerError for a check that cannot be."""
     if not check.how:

@@ -121,9 +121,8 @@ class Address:
 
 class Storage(ABC):
     """One open store. Several threads may call it at a time. No call but `entries` raises for what
-    a store does: each value gets a `Status`, and `tell` gets why one failed. `open_storage`
-    raises CallerError for what a person can mend: an unreachable server, a directory of another
-    format."""
+    a store does: each value gets a `Status`, and `tell` gets why one failed. `open_storage` raises
+    CallerError for what a person can mend: an unreachable server, a directory of another format."""
 
     @abstractmethod
     def lookup(self, keys: Sequence[str]) -> list[bool | None]:

@@ -30,7 +30,7 @@ from hicache.core.types import Key
 from hicache.devices.base import DeviceOptions
 from hicache.memory.pools import stored_pools
 from hicache.runtime.controller import TransferController
-from hicache.runtime.driver import Check, Driver, TieredExecutor, driver_of, first_of
+from hicache.runtime.driver import CheckOptions, Driver, TieredExecutor, driver_of, first_of
 from hicache.runtime.storage import Attachment, StorageExecutor, StoredPages
 from hicache.storage.base import Losses, StorageOptions
 from hicache.storage.keys import Context
@@ -267,7 +267,7 @@ class Engine:
         self._device = _device(place, described.model, size, device_pages, host_pages)
         try:
             self._controller, executor = TransferController(self._device), StorageExecutor()
-            checks = Check(options.check, options.check_dir, clock.now_s, _log.warning)
+            checks = CheckOptions(options.check, options.check_dir, clock.now_s, _log.warning)
             tiers = TieredExecutor(self._controller, executor)
             driver = driver_of(Core(config), tiers, checks)
             context = Context(name, revision, size, "tokens", described.model.pools)

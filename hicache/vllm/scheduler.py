@@ -30,7 +30,7 @@ from hicache.core.config import Config
 from hicache.core.core import Core
 from hicache.core.errors import Detached
 from hicache.core.types import Key, Tier, TransferId
-from hicache.runtime.driver import Check, Observer, driver_of, first_of
+from hicache.runtime.driver import CheckOptions, Observer, driver_of, first_of
 
 from .groups import FULL, STATE, Group, Groups
 from .orders import Adapter, Answer, Message, Orders
@@ -151,7 +151,7 @@ class ConnectorScheduler:
         self.groups, self.counts = groups, Counts()
         self._page, self._now, self._wait_s, self._adapter = groups.page, now, wait_s, adapter
         self.orders = Orders(ranks)
-        checks = Check(*check, now, notice)
+        checks = CheckOptions(*check, now, notice)
         self.driver = driver_of(Core(config), self.orders, checks, observers)
         self._view = self.driver.core.view
         self._window_pages = -(-groups.window // groups.page)

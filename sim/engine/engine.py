@@ -6,7 +6,8 @@ with the engine's *sequences* (S Req, V Request):
 
     1. apply the replies of transfers, even without prefills: otherwise backups would keep their
        pages locked. If storage replies during a pass, its replies and backups' are applied at once
-    2. end or grow the sequences that are due; the core names one to retract (V preempts)
+    2. end or grow the sequences that are due. Growth asks for pages of a stretch of tokens, then
+       for one page, then retracts the sequence that the core names (V preempts)
     3. continue the prefills that have started
     4. admit waiting requests until one is refused, if the reserve (S new_token_ratio) allows it;
        one that is refused with "fetching" is parked, and comes back to the front of the queue
@@ -52,7 +53,7 @@ class Engine:
         self._waiting: Scheduler[Sequence] = make(options.order, options.window)
         profile = options.profile
         reserve = RESERVES[profile.reserve](profile.reserve_permille)
-        stretch = growth_tokens(components, size, options.growth_tokens)
+        stretch = growth_tokens(components, size, options.growth_tokens)  # of one growth
         self._running = Running(platform, self._waiting, size, reserve, stretch, ended)
         self._prefills = Prefills(self._running, workload, platform, options)
         self._gaps = self._running.gaps

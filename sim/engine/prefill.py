@@ -256,10 +256,9 @@ class Prefills:
 
     def _prefilled(self, sequence: Sequence, prefill: Prefill) -> None:
         running = self._running
+        # after: the loads that the pass waits for. Restarted meanwhile, it has other transfers
         failed = any(self._controller.load_failed(transfer) for transfer in prefill.after)
-        ok = (
-            not failed and prefill.transfer in sequence.transfers
-        )  # else it was restarted meanwhile
+        ok = not failed and prefill.transfer in sequence.transfers
         running.feed(PrefillDone(prefill.transfer, ok))
         running.progress += 1
         if not ok:

@@ -17,7 +17,7 @@ from hicache.core.config import Config
 from hicache.core.core import Core
 from hicache.core.errors import CallerError, Detached
 from hicache.core.events import AdmitWanted, Arrived, Finished, MatchWanted, PrefillDone
-from hicache.runtime.driver import Check, ImmediateExecutor, driver_of
+from hicache.runtime.driver import CheckOptions, ImmediateExecutor, driver_of
 from invariants import production
 from invariants.fuzz.hicache import play
 from invariants.fuzz.hicache.draw import sample_config
@@ -32,7 +32,7 @@ class Served:
 
     def __init__(self, folder: Path, config: Config = CONFIG) -> None:
         self.now, self.notices, self.number = 0.0, list[str](), 0
-        check = Check("sampled", str(folder), lambda: self.now, self.notices.append)
+        check = CheckOptions("sampled", str(folder), lambda: self.now, self.notices.append)
         self.driver = driver_of(Core(config), ImmediateExecutor(), check)
 
     def prompts(self, prompts: int, seconds: float = 0.0) -> None:
@@ -214,7 +214,7 @@ def test_events_from_any_state_on_are_compared_again(
 def test_a_wrong_option_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def refusal(how: str, folder: str) -> str:
         with pytest.raises(CallerError) as refused:
-            driver_of(Core(CONFIG), ImmediateExecutor(), Check(how, folder, float, print))
+            driver_of(Core(CONFIG), ImmediateExecutor(), CheckOptions(how, folder, float, print))
         return str(refused.value)
 
     assert refusal("often", "") == "check: expected sampled, found 'often'"

@@ -1,9 +1,8 @@
 """Plays one sequence from its first entry to an empty core, and reports a failure.
 
-Phases: play the entries; finish (without faults, every accepted request must end in a bounded
-number of rounds); drain (unpin all, let every period pass, evict everything, detach the storage),
-after which the core must be as a new one: a reservation, a lock or a place in a queue that
-outlives what it was for may stay unseen as long as requests run.
+Phases: play the entries; finish (without faults, every accepted request must end in so many
+rounds); drain (unpin all, let every period pass, evict everything, detach the storage), and then
+the core must be as a new one: a lock or a reservation that is left stays unseen while requests run.
 """
 
 import traceback
@@ -161,6 +160,7 @@ def _explained(difference: str, played: Sequence[Entry]) -> list[str]:
 
 
 def step(player: Player, entry: Entry) -> None:
+    """Plays an entry after a gap of time. poll: takes what is due. acts: how its actions end."""
     player.begin(entry.gap, entry.poll, entry.acts)
     player.counts[f"op {entry.op}"] += 1
     OPERATIONS[entry.op].play(player, entry.args)
