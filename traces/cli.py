@@ -6,6 +6,7 @@ files or like them. It is imported only when it is asked for, so `hicache --help
 """
 
 import errno
+import gc
 import sys
 import traceback
 from collections.abc import Mapping, Sequence
@@ -131,6 +132,9 @@ def _run(words: Sequence[str], typed: str) -> int:
     command: Command | None = None
     try:
         command, options = parse(words)
+        if not gc.isenabled():  # see start: modules live until the end
+            gc.freeze()
+            gc.enable()
         with interruptible():
             code = command.run(options, typed)
             flush()
@@ -161,9 +165,7 @@ def _with_option(message: str, command: Command | None) -> str:
     field, colon, _ = message.partition(": ")
     if not colon or command is None:
         return message
-    declared = {
-        declared_figure.name: declared_figure.flag for declared_figure in command.Options.declared()
-    }
+    declared = {option.name: option.flag for option in command.Options.declared()}
     return f"{declared[field]}{message[len(field) :]}" if field in declared else message
 
 

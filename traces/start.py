@@ -6,6 +6,7 @@ modules, where there are any; the others patch or read the source. Imports nothi
 """
 
 import _signal  # type: ignore[import-not-found]  # `signal` takes milliseconds to load
+import gc
 import os
 import sys
 
@@ -51,5 +52,6 @@ def _may_be_compiled(command: str) -> bool:
 def main() -> int:
     """Runs the command; returns its exit code."""
     _choose_build(sys.argv[1] if len(sys.argv) > 1 else "")
+    gc.disable()  # until all is loaded (traces.cli)
     code: int = import_module("traces.cli").main()
     return code

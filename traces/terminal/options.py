@@ -112,7 +112,7 @@ def rows(record: type) -> list[Declared]:
         for base in reversed(record.__mro__)
         for name in vars(base).get("__annotations__", ())
     }
-    declared_figures = [
+    result = [
         Declared(
             field.name,
             field.default,
@@ -123,11 +123,8 @@ def rows(record: type) -> list[Declared]:
         if _ROW in field.metadata
     ]
     return sorted(
-        declared_figures,
-        key=lambda declared_figure: (
-            not declared_figure.row.common,
-            owner[declared_figure.name] is not record,
-        ),
+        result,
+        key=lambda option: (not option.row.common, owner[option.name] is not record),
     )
 
 
@@ -165,10 +162,10 @@ def read_values(
     line or in a file, "true" for a flag; see `OptionRecord.read`."""
     texts: dict[str, str] = {}
     places = [
-        f"[{text}]" if declared_figure.row.optional else text
-        for declared_figure in declared
-        if declared_figure.row.positional
-        for text in [declared_figure.shown + "..." * declared_figure.row.several]
+        f"[{text}]" if option.row.optional else text
+        for option in declared
+        if option.row.positional
+        for text in [option.shown + "..." * option.row.several]
     ]
     app = App(
         name=prog,
@@ -189,7 +186,7 @@ def read_values(
         _, bound, _ = app.parse_args(dashed, exit_on_error=False, print_error=False)
     except UnknownOptionError as error:
         name = str(error.token.keyword or error.token.value)
-        hint = closest(name, [declared_figure.flag for declared_figure in declared])
+        hint = closest(name, [option.flag for option in declared])
         raise CallerError(f"unknown option: {name}{hint} (see {prog} --help)") from None
     except UnusedCliTokensError as error:
         words = " ".join(error.unused_tokens or [])
@@ -201,10 +198,8 @@ def read_values(
         raise CallerError(f"{text} (see {prog} --help)") from None
     arguments = bound.arguments
     texts |= {name: "true" for name, value in arguments.items() if value is True}
-    return {
-        declared_figure.name: arguments.get(declared_figure.name, declared_figure.default)
-        for declared_figure in declared
-    }, texts
+    values = {option.name: arguments.get(option.name, option.default) for option in declared}
+    return values, texts
 
 
 def _config(declared: Sequence[Declared], words: Sequence[str]) -> list[Dict]:
@@ -212,9 +207,7 @@ def _config(declared: Sequence[Declared], words: Sequence[str]) -> list[Dict]:
     whose `options` repeat it."""
     paths = [word.partition("=")[2] for word in words if word.startswith(f"{_CONFIG}=")]
     paths += [path for word, path in pairwise(words) if word == _CONFIG]
-    if not paths or _CONFIG not in {
-        declared_figure.flag for declared_figure in declared if not declared_figure.row.several
-    }:
+    if not paths or _CONFIG not in {option.flag for option in declared if not option.row.several}:
         return []
     text = text_of(paths[0], "file with options", _MOST_BYTES)
     try:
@@ -232,17 +225,14 @@ def _config(declared: Sequence[Declared], words: Sequence[str]) -> list[Dict]:
 def _function(declared: Sequence[Declared], texts: dict[str, str]) -> Callable[..., None]:
     """A function with these options as parameters. The text of each that has one goes into
     `texts`."""
-    headings = dict.fromkeys(
-        "" if declared_figure.row.common else declared_figure.heading
-        for declared_figure in declared
-    )
+    headings = dict.fromkeys("" if option.row.common else option.heading for option in declared)
     groups = {
         heading: Group(heading or "options", sort_key=place)
         for place, heading in enumerate(headings)
     }
     exclusive = {
         word: Group(word, show=False, validator=_one_of)
-        for word in {declared_figure.row.excludes for declared_figure in declared} - {""}
+        for word in {option.row.excludes for option in declared} - {""}
     }
     parameters = []
     for item in declared:
@@ -271,33 +261,31 @@ def _function(declared: Sequence[Declared], texts: dict[str, str]) -> Callable[.
     return function
 
 
-def _parameter(
-    declared_figure: Declared, groups: tuple[Group, ...], texts: dict[str, str]
-) -> Parameter:
+def _parameter(option: Declared, groups: tuple[Group, ...], texts: dict[str, str]) -> Parameter:
     """What cyclopts knows of the option."""
-    row, parse = declared_figure.row, declared_figure.row.parse
+    row, parse = option.row, option.row.parse
     about = row.help if isinstance(row.help, str) else row.help()
-    if declared_figure.default not in (None, False, ()) and "(default: " not in about:
-        about += f" (default: {declared_figure.default})"
+    if option.default not in (None, False, ()) and "(default: " not in about:
+        about += f" (default: {option.default})"
 
     def convert(kind: type, tokens: Sequence[Token]) -> Any:
         assert parse is not None
         words = ["-" if token.value == _DASH else token.value for token in tokens]
-        texts[declared_figure.name] = words[-1]
+        texts[option.name] = words[-1]
         try:
             values = tuple(parse(word) for word in words)
         except ValueError as error:
-            raise _RefusedError(f"{declared_figure.shown}: {error}") from None
+            raise _RefusedError(f"{option.shown}: {error}") from None
         return values if row.several and not row.positional else values[0]
 
     return Parameter(
-        name=None if row.positional else [declared_figure.flag, *filter(None, [row.short])],
+        name=None if row.positional else [option.flag, *filter(None, [row.short])],
         converter=convert if parse else None,
         negative="",
         group=groups,
         help=about,
         show_default=False,
-        metavar=row.metavar or ("" if parse is None else declared_figure.name.upper()),
+        metavar=row.metavar or ("" if parse is None else option.name.upper()),
         required=row.required or (row.positional and not row.optional),
         allow_repeating=True if row.several else None,
     )
