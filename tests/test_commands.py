@@ -109,11 +109,12 @@ def chains(shown: Sequence[Shown]) -> list[list[Shown]]:
     return [[shown[number] for number in numbers] for _, numbers in texts]
 
 
-CHAINS = [
-    pytest.param(page, chain, id=f"{page}: {chain[0]}")
+# What several pages show runs once.
+CHAINS = {
+    " ".join(map(str, chain)).lower(): pytest.param(page, chain, id=f"{page}: {chain[0]}")
     for page, text in PAGES.items()
     for chain in chains(commands(text))
-]
+}
 
 
 def runnable(words: tuple[str, ...], small: bool = True) -> list[str]:
@@ -138,7 +139,7 @@ def _newest(pattern: str) -> str:
     return max(glob.glob(pattern), key=os.path.getmtime)
 
 
-@pytest.mark.parametrize(("page", "chain"), CHAINS)
+@pytest.mark.parametrize(("page", "chain"), [*CHAINS.values()])
 def test_every_command_in_a_block_runs(
     page: str,
     chain: list[Shown],

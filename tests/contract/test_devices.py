@@ -165,7 +165,7 @@ _STEP = st.tuples(
 
 
 @pytest.mark.parametrize("name", NAMES)
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=16, deadline=None)
 @given(steps=st.lists(_STEP, max_size=14))
 def test_ordered_programs_agree_with_a_table_of_writers(
     name: str, steps: list[tuple[str, str, list[int], list[int], tuple[int, int]]]

@@ -146,7 +146,7 @@ def test_page_runs_cover_the_pairs_with_as_few_runs_as_possible(
 
 @pytest.mark.parametrize(("layout", "backend"), LEGAL)
 @pytest.mark.parametrize("model", TINY)
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=8, deadline=None)
 @given(
     count=st.integers(0, 4),
     device=st.permutations(range(4)),

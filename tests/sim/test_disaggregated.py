@@ -23,7 +23,7 @@ _SLOW = KvLinkOptions(200_000_000, 1_000_000)
 _ROOM = {"device": 400, "host": 0}
 
 
-@settings(max_examples=6, deadline=None)
+@settings(max_examples=4, deadline=None)
 @given(
     st.integers(0, 10**6),
     st.sampled_from([(1, 1), (2, 1), (1, 2), (2, 2), (2, 0), (4, 0)]),

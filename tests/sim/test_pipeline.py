@@ -173,7 +173,7 @@ def _staged(case: Case, pp: int) -> Case:
 
 @pytest.mark.parametrize(
     "case",
-    [partial(make, seed) for make in (drawn, crowded, profiled) for seed in range(4)],
+    [partial(make, seed) for make in (drawn, crowded, profiled) for seed in range(2)],
     ids=lambda item: f"{item.func.__name__} {item.args[0]}",
 )
 def test_drawn_workloads(case: partial[Case], monkeypatch: pytest.MonkeyPatch) -> None:

@@ -85,26 +85,6 @@ def test_a_store_that_takes_no_writes_goes_on_serving_reads(refusal: Status) -> 
     assert rig.notices[1:] == ["storage: file:x takes writes again, after 23.7 s"]
 
 
-def test_a_store_that_went_out_during_a_write_that_was_a_probe_takes_writes_again() -> None:
-    class Dying(Refusing):
-        def write(self, keys: Sequence[str], values: Sequence[Value]) -> list[Status]:
-            if rig.clock.s == 1.0:
-                rig.kill()
-                assert [rig.read() for _ in range(3)] == [Status.FAILED] * 3
-                rig.revive()
-            return super().write(keys, values)
-
-    rig = Rig(medium := Dying())
-    for rig.clock.s, refuses in ((0.0, Status.FULL), (1.0, None), (9.0, Status.FULL)):
-        medium.refuses = refuses
-        assert rig.read() in (Status.MISSING, Status.DONE), "it is not out"
-        for _ in range(4):
-            rig.write()
-        assert rig.store.out == (refuses is None)
-    medium.refuses, rig.clock.s = None, 99.0
-    assert rig.write() is Status.DONE
-
-
 def test_reads_that_fail_are_noticed_although_look_ups_are_answered() -> None:
     """As where one process knows the keys and another one, which is dead, has the values."""
 

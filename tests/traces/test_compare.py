@@ -52,17 +52,16 @@ def changed(folder: Path, name: str, change: Change) -> str:
     return str(path)
 
 
-@pytest.mark.parametrize("kind", ["json", "html"])
 @pytest.mark.parametrize(
-    ("sides", "name", "values", "text"),
+    ("sides", "kind", "name", "values", "text"),
     [
-        ("bc", "write-policy", [None, "write_back"], "write-policy: not set to write_back"),
-        ("ab", "host-pages", ["0", "70"], "host-pages: 0 to 70"),
-        ("bd", "tp", [None, "2"], "tp: not set to 2"),
+        ("bc", "json", "write-policy", [None, "write_back"], "write-policy: not set to write_back"),
+        ("ab", "html", "host-pages", ["0", "70"], "host-pages: 0 to 70"),
+        ("bd", "json", "tp", [None, "2"], "tp: not set to 2"),
     ],
 )
 def test_one_option_is_one_change(
-    sides: str, name: str, values: list[str], text: str, kind: str, folder: Path, capsys: Capsys
+    sides: str, kind: str, name: str, values: list[str], text: str, folder: Path, capsys: Capsys
 ) -> None:
     """Whatever else follows from it."""
     result, printed = compared(folder, capsys, *(f"{side}.{kind}" for side in sides))

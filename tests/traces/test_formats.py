@@ -271,7 +271,7 @@ def test_faults_are_one_line_with_their_place(name: str, tokenizer: str) -> None
         assert report.startswith(f"trace:{message}"), (old, report)
         assert "\n" not in report
         assert len(report) < 300
-    for end in range(1, len(content), 1 + len(content) // 12):
+    for end in range(1, len(content), 1 + len(content) // 6):
         try:  # a file that was cut reads, or ends in one line
             cut = Lines("t", content[:end].encode().splitlines(keepends=True))
             parse(cut, name, about=About(tokenizer=tokenizer))

@@ -41,7 +41,7 @@ def write_parquet(rows: Sequence[dict[str, Any]], select: str = "*") -> None:
 # -- a second reading
 
 DRAWN = settings(
-    deadline=None, max_examples=8, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    deadline=None, max_examples=5, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
 
 

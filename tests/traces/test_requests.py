@@ -42,15 +42,10 @@ def tree(tmp_path_factory: pytest.TempPathFactory) -> str:
 @pytest.mark.parametrize(
     "options",
     [
-        [],
-        ["--device-pages", "90", "--host-pages", "60"],
         ["--device-pages", "90", "--host-pages", "60", "--write-policy", "write_back"],
         ["--device-pages", "90", "--host-ratio", "0", "--scheduler", "longest-prefix"],
-        ["--components", "full,swa,mamba=40", "--device-pages", "90"],
         [*STORED, "--device-pages", "90", "--host-pages", "60"],
         [*STORED, "--mode", "hits", "--device-pages", "90", "--components", "full,swa,mamba=60"],
-        ["--mode", "hits", "--device-pages", "90", "--host-pages", "60"],
-        ["--mode", "hits", "--components", "full,mamba", "--device-pages", "90"],
     ],
     ids=" ".join,
 )

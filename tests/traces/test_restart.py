@@ -30,19 +30,16 @@ STATES = ["--components", "full,mamba=50", "--host-ratio", "2"]
 PLAIN = ["--check", "off", "--prefetch", "wait_complete:0"]
 
 
-@pytest.mark.parametrize(("mode", "flushed"), [("hits", "host,device"), ("timed", "host")])
-def test_the_rates_are_kept_when_memory_is_emptied_between_rounds(
-    tmp_path: Path, mode: str, flushed: str
-) -> None:
+def test_the_rates_are_kept_when_memory_is_emptied_between_rounds(tmp_path: Path) -> None:
     """SPEC's workload: 10 clients, 12 rounds, 256 new input and 256 output tokens a round."""
     published = turns_of(tmp_path)
-    store = ["--storage", f"file:{tmp_path / 'store'}", *PLAIN, "--mode", mode]
-    emptied = ["--flush-every-round", flushed]
+    store = ["--storage", f"file:{tmp_path / 'store'}", *PLAIN, "--mode", "hits"]
+    emptied = ["--flush-every-round", "host,device"]
     result = replayed(tmp_path, published, *STATES, *store, "--device-pages", "3000", *emptied)
     assert round(result["total"]["hit_rate"], 6) == 0.897569
     assert [round(turn["hit_rate"], 6) for turn in result["turns"]] == RATES
     hits = result["total"]["hit_tokens"]
-    assert (hits["storage"] == sum(hits.values())) == ("device" in flushed)
+    assert hits["storage"] == sum(hits.values()) > 0
 
 
 def expected(paged: Paged, stored: set[bytes]) -> list[tuple[int, int]]:

@@ -59,8 +59,10 @@ def serve(
     return parse("t.recording", [line.encode() for line in lines]), result
 
 
-@pytest.mark.parametrize("policy", ["write_through", "write_back"])
-@pytest.mark.parametrize("components", CONFIGURATIONS, ids="+".join)
+@pytest.mark.parametrize(
+    ("components", "policy"),
+    [*zip(CONFIGURATIONS, ("write_through", "write_back") * 2, strict=True)],
+)
 def test_a_device_serves_every_component_and_the_simulator_decides_the_same(
     components: tuple[str, ...], policy: str
 ) -> None:

@@ -34,27 +34,16 @@ NO_STORE = {Need.STORE}
 PLAIN, HOST, FLEET = NO_STORE | ONE, {Need.HOST}, NO_STORE | {Need.ALONE}
 # The options of each run, and what it does not have.
 RUNS: dict[str, tuple[str, set[Need]]] = {
-    "timed, host": ("--host-ratio 2", PLAIN),
     "timed, no host": ("--host-ratio 0", PLAIN | HOST),
     "hits, host": ("--mode hits --host-ratio 2", PLAIN | NO_CLOCK),
-    "hits, no host": ("--mode hits", PLAIN | NO_CLOCK | HOST),
     "timed, all components": ("--components full,swa,mamba", PLAIN),
     "hits, all components": (
         "--mode hits --components full,swa,mamba",
         PLAIN | NO_CLOCK - {Need.ENGINE} | HOST,
     ),
-    "hits, window of a given size": (
-        "--mode hits --components full,swa=4K",
-        PLAIN | NO_CLOCK | HOST,
-    ),
     "timed, simulated store": ("--storage sim:", ONE),
-    "timed, real store": ("--storage file:nowhere", ONE),
     "hits, real store": ("--mode hits --storage file:nowhere", ONE | NO_CLOCK),
     "timed, replicas": ("--replicas 2 --router prefix-aware", FLEET),
-    "hits, replicas": (
-        "--mode hits --host-ratio 2 --replicas 2",
-        NO_STORE | NO_CLOCK | {Need.ALONE},
-    ),
 }
 BRINGS = {("hits", "storage"): {Need.HOST}}
 

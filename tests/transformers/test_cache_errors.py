@@ -35,7 +35,7 @@ from hicache.transformers.layers import KINDS
 from invariants import production
 from invariants.production import replay
 
-from ..invariants.test_production import BUGS, plant
+from ..invariants.test_production import plant
 from . import building as base
 from .emptying import Streamer
 from .test_cache import SIZES, both, noted, prompt
@@ -194,7 +194,7 @@ def test_without_the_library_the_error_names_the_extra() -> None:
 
 
 @pytest.mark.parametrize("name", ["llama", "qwen3-next"])
-@pytest.mark.parametrize("calls", [1, 2, 5])
+@pytest.mark.parametrize("calls", [1, 2])
 def test_a_call_that_is_cut_off_leaves_the_cache_usable(name: str, calls: int) -> None:
     """What the prompt needed is kept, if it was computed: the first call of a streamer has the
     prompt, before the first pass."""
@@ -237,7 +237,7 @@ def test_calls_from_inside_a_call_are_refused(cache: PrefixCache, call: str) -> 
     both(cache.model, cache, prompt(60))
 
 
-@pytest.mark.parametrize("bug", [*BUGS])
+@pytest.mark.parametrize("bug", ["order", "crash"])
 def test_after_a_failed_check_the_model_computes_everything(
     bug: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
