@@ -8,12 +8,12 @@ SOURCE = ("hicache", "sim", "invariants", "traces")
 MOST = {
     "lines of hicache": 22_288,
     "lines of sim": 9_099,
-    "lines of invariants": 18_437,
+    "lines of invariants": 18_447,
     "lines of traces": 16_704,
-    "lines of tests": 29_535,
+    "lines of tests": 29_536,
     "files of source": 298,
     "files of tests": 235,
-    "words of pages": 38_000,
+    "words of pages": 38_041,
 }
 
 

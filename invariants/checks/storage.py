@@ -146,11 +146,21 @@ class PrefetchAccount(Check):
     sentence = (
         "The tokens that are being prefetched are those of the lookups and fetches in flight, "
         "never more than the budget, and none at quiescence, when no request waits for a prefetch "
-        "either. A lookup is for the rest of its prompt, as far as budget and trust reach."
+        "either. A lookup is for the rest of its prompt, as far as budget and trust reach, and a "
+        "fetch for all that was found, as far as there is room on host."
     )
-    sees = (Lookup,)
+    sees = (Lookup, Fetch)
 
-    def see(self, shadow: Shadow, item: Lookup, view: CoreView) -> None:
+    def see(self, shadow: Shadow, item: Lookup | Fetch, view: CoreView) -> None:
+        if isinstance(item, Fetch):
+            most, spare = getattr(shadow.event, "pages", 0), shadow.host.pool.available
+            spare -= sum(shadow.config.exchange_pages[:1])
+            if item.pages < most and (shadow.width > 1 or spare > 0):
+                self.fail(
+                    f"a fetch of {item.pages} pages: {most} were found, room is for {spare} more",
+                    story.transfer(item.transfer),
+                )
+            return
         digests = shadow.storage.digests.get(item.request, ())
         end, left = item.first_page + len(item.digests), _budget(shadow) - view.prefetching_tokens
         if end < len(digests) and digests[end] not in view.distrusted and left >= shadow.page_size:

@@ -103,6 +103,7 @@ IN_LARGE: list[tuple[str, Any, str, Callable[[Any], Any]]] = [
         "_budget_left",
         lambda old: lambda *of: old(*of) and 2 * of[0].config.page_size,
     ),
+    ("PREF-ACC", prefetch, "_shortened", lambda old: lambda *of: old(*of) - 1),
     ("LIVE-ACK", core, "loaded_nodes", lambda old: lambda *of: old(*of)[:1]),
     (
         *("PROGRESS", eviction, "next_victim"),
@@ -117,7 +118,7 @@ def test_what_goes_wrong_in_a_large_cache_is_found(
 ) -> None:
     """Where queues are swept, and much is evicted at once."""
     monkeypatch.setattr(owner, attribute, wrong(getattr(owner, attribute)))
-    of_one = failures((0, 10), (law.lower(),), ())
+    of_one = failures((0, 10, 12), (law.lower(),), ())
     assert law in {kind for _, kind in of_one or failures(range(3), (law.lower(),))}
 
 
