@@ -25,6 +25,7 @@ from hicache.core.errors import CallerError
 
 HOST = "127.0.0.1"
 BUCKET = "kvcache"
+S3_PAGE = 100  # keys in a list
 _START_S = 20.0
 _STOP_S = 10.0
 _LEASE = "3s"  # for so long Mooncake does not evict a value that was read
@@ -61,7 +62,8 @@ def s3(port: int, folder: Path, size_bytes: int) -> Server:
     for name in ("moto", "flask", "flask_cors"):
         if importlib.util.find_spec(name) is None:
             raise missing(f"the package {name}", "pip install 'hicache[s3-server]'")
-    command = [sys.executable, "-m", "moto.server", "-H", HOST, "-p", str(port)]
+    command = ["env", f"MOTO_S3_DEFAULT_MAX_KEYS={S3_PAGE}"]
+    command += [sys.executable, "-m", "moto.server", "-H", HOST, "-p", str(port)]
     process = spawn(command, folder / "s3.log", port)
     endpoint = f"http://{HOST}:{port}"
     bucket = urllib.request.Request(f"{endpoint}/{BUCKET}", method="PUT")

@@ -100,6 +100,9 @@ def test_a_hostile_file(words: str, capsys: Capsys) -> None:
         refused(capsys, *value)
     Path("x.json").unlink()
     refused(capsys, *value)
+    Path("x.json").mkdir()
+    refused(capsys, *value)
+    Path("x.json").rmdir()
     if value[0] in ("models", "replay", "fuzz", "compare", "report"):
         os.mkfifo("x.json")
         assert "a pipe or a device" in refused(capsys, *value)

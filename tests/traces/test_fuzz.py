@@ -194,16 +194,3 @@ def test_a_bad_sequence_is_one_line(text: str, word: str, capsys: Capsys) -> Non
     assert word in message
     assert len(message) < 500
     assert [path.name for path in Path().iterdir()] == ["bad.jsonl"]
-
-
-def test_directories_and_huge_files_are_refused_in_one_line(capsys: Capsys) -> None:
-    Path("raw.jsonl").write_bytes(b"\xff\xfe")
-    with open("huge.jsonl", "wb") as stream:
-        stream.truncate(200 << 20)
-    for path, word in (
-        ("gone.jsonl", "readable sequence"),
-        (".", "found: a directory; name a file"),
-        ("raw.jsonl", "found: byte 0xff, not UTF-8"),
-        ("huge.jsonl", "expected at most 67108864 bytes, found 209715200"),
-    ):
-        assert word in fails(capsys, "fuzz", "--replay", path)
