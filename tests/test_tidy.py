@@ -1,6 +1,7 @@
 """Imports point one way, the core is pure, and no file is dead or speaks of a machine."""
 
 import ast
+import gc
 import re
 from collections.abc import Iterator
 from functools import cache
@@ -62,20 +63,20 @@ def module_of(path: Path) -> str:
 MODULES = set(map(module_of, SOURCES))
 
 
-def imports(path: Path) -> Iterator[str]:
+@cache
+def imports_of(path: Path) -> set[str]:
     """Every module that the file imports, relative imports resolved."""
-    own = module_of(path).split(".")
+    own, result = module_of(path).split("."), set()
     package = own if path.stem == "__init__" else own[:-1]
     for node in ast.walk(tree_of(path)):
         if isinstance(node, ast.Import):
-            for alias in node.names:
-                yield alias.name
+            result |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom):
             base = package[: len(package) - node.level + 1] if node.level else []
             source = ".".join([*base, *([node.module] if node.module else [])])
-            for alias in node.names:
-                inner = f"{source}.{alias.name}"
-                yield inner if inner in MODULES else source
+            names = {f"{source}.{alias.name}" for alias in node.names}
+            result |= {name if name in MODULES else source for name in names}
+    return result
 
 
 @cache
@@ -83,9 +84,12 @@ def tree_of(path: Path) -> ast.Module:
     return ast.parse(path.read_text())
 
 
-@cache
-def imports_of(path: Path) -> frozenset[str]:
-    return frozenset(imports(path))
+@pytest.fixture(autouse=True)
+def _no_garbage() -> Iterator[None]:
+    """Trees are kept, and to look at them again takes longer than to make them."""
+    gc.disable()
+    yield
+    gc.enable()
 
 
 def place_of(module: str) -> str:

@@ -23,13 +23,9 @@ from .test_cache import SIZES, prompt
 SMALL = (
     {"vocab_size": 97, "hidden_size": 32, "intermediate_size": 64, "moe_intermediate_size": 16}
     | {"num_hidden_layers": 4, "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 16}
-    | {"n_embd": 32, "n_layer": 4, "n_head": 4, "ffn_dim": 64, "word_embed_proj_dim": 32}
-    | {
-        "sliding_window": 12,
-        "attention_chunk_size": 12,
-        "max_position_embeddings": 256,
-        "n_positions": 256,
-    }
+    | {"n_embd": 32, "n_layer": 4, "n_head": 4}
+    | {"sliding_window": 12, "attention_chunk_size": 12}
+    | {"max_position_embeddings": 256, "n_positions": 256}
     | {"num_local_experts": 4, "num_experts": 4, "n_routed_experts": 4, "num_experts_per_tok": 2}
     | {"initializer_range": 0.1, "pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2}
 )
