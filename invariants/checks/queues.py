@@ -14,7 +14,7 @@ from invariants.differential import order_of
 from invariants.shadow import story
 from invariants.shadow.record import DEVICE, NodeRecord
 from invariants.shadow.shadow import Shadow
-from invariants.spec.kinds import Facts
+from invariants.spec.kinds import Facts, Order
 
 _NAMES = ("candidate on device", "candidate on host", "host copy also on device")
 
@@ -79,12 +79,12 @@ class Lru(Check):
     def audit(self, shadow: Shadow, view: CoreView) -> None:
         if view.tick != shadow.nodes.clock:
             self.fail(f"ticks: expected {shadow.nodes.clock}, found {view.tick}")
-        for part in range(6 * shadow.width):
-            self._queue(shadow, view, part)
-
-    def _queue(self, shadow: Shadow, view: CoreView, part: int) -> None:
-        at, entries = part // 6, view.queue_entries(part)
         order = order_of(view.config.eviction_policy)
+        for part in range(6 * shadow.width):
+            self._queue(shadow, view, part, order)
+
+    def _queue(self, shadow: Shadow, view: CoreView, part: int, order: Order | None) -> None:
+        at, entries = part // 6, view.queue_entries(part)
         ranks = [view.eviction.rank(entry[3], at) for entry in entries]
         keys: list[Any] = ranks
         if order is not None:
@@ -168,14 +168,13 @@ class Coldest(Check):
     def _short(self, shadow: Shadow) -> None:
         event, outcomes = shadow.event, shadow.outcomes
         evicted = [item for item in outcomes if type(item) is Evicted and item.tier == DEVICE]
-        count = sum(len(item.pages) for item in evicted)
-        most = count
+        count, over = sum(len(item.pages) for item in evicted), 0
         if type(event) is EvictWanted:
-            most = event.pages
+            over = count - event.pages
         elif any(type(item) is Admitted or type(item) is Granted for item in outcomes):
-            most -= shadow.device.pool.free
-        if count and count > most:
-            self.fail(f"{count} pages were evicted on device: expected at most {most}")
+            over = shadow.device.pool.free
+        if count and over > 0:
+            self.fail(f"{count} pages were evicted on device, {over} more than were short")
 
     def _passed(
         self, shadow: Shadow, view: CoreView, record: NodeRecord, candidate: int, slot: int
