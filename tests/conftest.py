@@ -1,4 +1,4 @@
-"""What the whole suite needs: its order, room for its files, and signals as on a terminal."""
+"""What the whole suite needs: room for its files, and signals as on a terminal."""
 
 import gc
 import os
@@ -11,7 +11,6 @@ import pytest
 from hypothesis import HealthCheck
 from hypothesis import settings as hypothesis
 
-LONG = "test_the_first_command_prints_the_report"
 CPU_S = 600.0  # of one test; one that computes for longer fails
 ROOT = Path(__file__).parents[1]
 ROOM_BYTES = 1_000_000_000  # more than a run on two cores ever takes
@@ -40,15 +39,6 @@ gc.disable()  # modules live until the end: nothing that is loaded is looked at 
 def pytest_collection_finish() -> None:
     gc.freeze()
     gc.enable()
-
-
-def pytest_unconfigure() -> None:
-    gc.unfreeze()
-
-
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """The longest go first, so that every core has work until the end."""
-    items.sort(key=lambda item: not item.name.startswith(LONG))
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
