@@ -7,14 +7,7 @@ from dataclasses import dataclass
 from .. import executors
 from ..formats.base import Trace
 from ..replaying.options import OPTIONS, OUTPUTS, ReplayOptions, TraceOptions
-from ..terminal.options import (
-    TOKENS,
-    Declared,
-    OptionRecord,
-    between,
-    choice,
-    option,
-)
+from ..terminal.options import TOKENS, Declared, OptionRecord, between, choice, option
 
 _PAGE_SIZE = 64
 
@@ -39,14 +32,10 @@ class WorkerOptions(OptionRecord):
     each core."""
 
     jobs: int | None = option(
-        "points at once, each in a process (default: one for each core)",
-        between(1, 1024),
-        "N",
+        "points at once, each in a process (default: one for each core)", between(1, 1024), "N"
     )
     executor: str = option(
-        ", ".join(executors.EXECUTORS),
-        choice([*executors.EXECUTORS]),
-        default=executors.LOCAL,
+        ", ".join(executors.EXECUTORS), choice([*executors.EXECUTORS]), default=executors.LOCAL
     )
 
 

@@ -52,9 +52,7 @@ class Options(PagedTraceOptions):
         default=BESIDE_LRU,
     )
     capacities: tuple[int, ...] | None = option(
-        "in pages, such as 1409,22550 (default: two for each doubling)",
-        _capacities,
-        "LIST",
+        "in pages, such as 1409,22550 (default: two for each doubling)", _capacities, "LIST"
     )
     steady: bool = option("count hits of the second half of the requests", default=False)
     model: str | None = option(

@@ -176,7 +176,7 @@ def read_values(
         help_flags=(),
         version_flags=(),
     )
-    app.default(_function(declared, texts))
+    app.default(_function(_used(declared, words), texts))
     if {"-h", "--help"} & {*words}:
         app.help_print([])
         raise SystemExit(0)
@@ -200,6 +200,18 @@ def read_values(
     texts |= {name: "true" for name, value in arguments.items() if value is True}
     values = {option.name: arguments.get(option.name, option.default) for option in declared}
     return values, texts
+
+
+def _used(declared: Sequence[Declared], words: Sequence[str]) -> Sequence[Declared]:
+    """Those that the words name, since each takes time; all for a file of options or a mistake."""
+    named = {word.partition("=")[0] for word in words if word.startswith("-") and word != "-"}
+    few = [
+        option
+        for option in declared
+        if named & {option.flag, option.row.short} or option.row.positional or option.row.required
+    ]
+    known = {text for option in few for text in (option.flag, option.row.short)}
+    return few if named <= known - {_CONFIG} else declared
 
 
 def _config(declared: Sequence[Declared], words: Sequence[str]) -> list[Dict]:
