@@ -5,12 +5,12 @@ with their exit codes, and the registry.
 
 A check overrides one or more of these methods; `checker` runs them incrementally and in full:
 
-    node     local      a condition on one node, its parent and its children
-    totals   aggregate  an equation over sums that the shadow state updates incrementally
-    issue    temporal   a rule about an event or an outcome before it is recorded
-    see      temporal   a rule about an event or outcome, after the shadow has recorded everything
-    audit    any        a condition that needs a pass over the whole state
-    still    temporal   a condition that holds when everything was released and written back
+    node     a condition on one node, its parent and its children, after an event that reached it
+    totals   an equation over sums that the shadow state updates incrementally, after each event
+    issue    a rule about an event before the core has it, or an outcome before it is recorded
+    see      a rule about an event or outcome, after the shadow state has recorded all of them
+    audit    a condition that needs a pass over the whole state; now and then
+    still    a condition that holds at the end, when everything was released and written back
 
 The shadow state keeps one owner for every page. It records clashes, and the ownership checks report
 them in `totals`.

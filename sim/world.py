@@ -163,8 +163,8 @@ class Retention:
 
 
 class World(Replica):
-    """See the module; of_replica, rest: see Replica. progress: called with (ended, all) when a
-    request ends. sender: how requests are sent, if not when they arrive."""
+    """A replica with its arrivals; see the module. of_replica, rest: of `Replica`. progress: called
+    with (ended, all) when a request ends. sender: how they are sent, if not when they arrive."""
 
     def __init__(
         self,

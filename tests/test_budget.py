@@ -13,7 +13,7 @@ MOST = {
     "lines of tests": 29_527,
     "files of source": 298,
     "files of tests": 235,
-    "words of pages": 38_041,
+    "words of pages": 38_039,
 }
 
 

@@ -6,7 +6,7 @@ answer each action with one event. A decode step is no event. The life of a page
     written     by a pass or a decode step
     cached      at PrefillDone: a node has it now, and the request's receipt locks it
     backed up   a Backup copies it to a host page of the node
-    unlocked    at Finished, if nobody else locks it: it can be evicted
+    unlocked    at its request's end, if nobody else locks it: it can be evicted, from leaves up
     demoted     evicted from device: the node has its host page alone, which a Store may have copied
     found       if it left host: a Lookup finds it in storage, a Fetch brings it to a host page
     landed      a Load for a later request has brought it to a device page, which the node takes
@@ -51,14 +51,14 @@ a second pass of its request runs.
 release undoes exactly that list. Only pages that a node has can be locked. If the backbone of a
 node is locked, so is that of every node above it; if another component of a node is locked, so is
 its backbone there. So eviction reaches the unlocked cached pages of a pool and no others. Fetches
-and stores lock host copies only. With write_back a node above such a copy may be on device alone:
-copied to host, it has its new copy locked by them, too; deleted, it takes along the nodes below it,
-which are on host alone, and the locks on those end.
+and stores lock host copies only. With write_back, a node above such a copy may be on device alone:
+if it is copied to host, they lock its new copy, too; if deleted, the nodes below it go with it.
 
 **Eviction** takes unreachable copies first, then the lowest rank, then the deeper node; on host,
 copies on host only before those also on device. The backbone goes from the tier's leaves (nodes
 with no child there) up, page by page from a leaf's end, as many as are short (as V; S whole nodes).
-Another component may leave a node above the leaves, too, which is a *tombstone* then.
+Another component may leave a node above the leaves, too: a *tombstone* then. On device nothing goes
+before a colder page that is being copied to host; this is refused (writing_back; S, V go on).
 
 **Transfers.** A transfer is an action of any kind without its reply.
 
@@ -78,28 +78,28 @@ Another component may leave a node above the leaves, too, which is a *tombstone*
     backup   of nodes that `threshold` requests used (see write_policies). If `max_backups` are in
              flight, if host has no room or if it fails, it is tried again at the next use; what is
              evicted before goes without a copy. Parents before children, the backbone first; they
-             land in order, and a copy whose parent or backbone copy is missing is discarded under a
-             `contiguous` policy (write_through). One for an eviction (write_back) begins whenever
-             host has room. Its reply frees no device page: the node is on host and unlocked then,
-             and a later eviction demotes it (S waits in evict), or drops it if the backup failed.
+             land in order. A copy is discarded if a load, a pin or another backup locks a host copy
+             of its node or below; under a `contiguous` policy (write_through) also if its parent's
+             or the backbone's is missing. One for an eviction (write_back) begins if host has room.
+             Its reply frees no page: a later eviction demotes the node, or drops it if it failed.
     lookup   of what the tree lacks of a request that arrives; others that lack it join.
     fetch    of what the lookup found, if host has room and, under a `contiguous` policy, has the
-             prefix above it. Nodes take what has arrived; the rest is freed.
+             prefix above it; with windows or states, of all or nothing. Nodes take what arrived.
     store    of one node. Nodes queue after a backup, and when they are used and storage is not
              believed to have their host copies; at most `max_stores` are in flight. A component
              whose pages are all stored is believed. A failed one is tried `store_tries` times.
     delete   of all that storage has, at a flush; until its reply no lookup or store begins.
 
 **Events.** An event is checked first; after a CallerError nothing has changed. *Room* is made by
-evicting: Evicted, and Backup of what is written back, come right before the outcome that needs it
-(PrefillDone: Cached, Evicted on host, Backup). AdmitWanted splits the node where its match ends. It
-takes the backbone's pages of the whole prompt, so that no chunk waits for them (S, V: those of a
-chunk), and of others those of a chunk. *Used*: `last_use` is a new tick, `hits` one more.
-*Insertion*: nodes take computed pages, after room is made for states. What has no room (no_pages,
-writing_back) or is too early (arriving, fetching) is `Refused`. While its prefetch runs, an
-admission is refused if the prefetch policy waits; else it first does what PrefetchLimitReached
-does. Pins hold what comes to their tier. KvStored and KvRemoved tell routers what comes and goes.
-StorageDetached comes at once or with the last reply; a failed pass gives Restarted alone.
+evicting: Evicted, and Backup of what is written back, come right before the outcome that needs it.
+AdmitWanted splits the node where its match ends. It takes the backbone's pages of the whole prompt,
+so that no chunk waits for them (S, V: those of a chunk), and of others those of a chunk. *Used*:
+`last_use` is a new tick; `hits` counts a node's requests, each once per admission. *Insertion*:
+nodes take computed pages, after room is made for states. What cannot be done now is `Refused`, with
+a reason. While its prefetch runs, an admission is refused if the prefetch policy waits; else it
+first does what PrefetchLimitReached does. Pins hold what comes to their tier. KvStored and
+KvRemoved tell routers what comes and goes. StorageDetached comes at once or with the last reply; a
+failed pass gives Restarted alone.
 
     event                 reads         changes                        emits, in this order
     Arrived               tree          a waiting request              Matched (Lookup, Prefetched)
@@ -107,14 +107,14 @@ StorageDetached comes at once or with the last reply; a failed pass gives Restar
     AdmitWanted           tree, pools   locks, room, used, tables      Admitted, Load, Prefill
     ContinueWanted        pools         windows, room, tables          Prefill
     PagesWanted           pools         windows, room, tables          Granted
-    PrefillDone           its request   load, insertion, used, locks   Cached, Backup, Store
-    Finished              its request   insertion, used, freed, locks  Backup, Released, Store
+    PrefillDone           request, tree load, insertion, used, locks   Cached, Backup, Store
+    Finished              request, tree insertion, used, freed, locks  Backup, Released, Store
     Retracted             its request   the same, then it waits again  Backup, Released, Store
     Aborted               its transfers its own pages freed, locks     Abandoned, Released
     LoadDone              its transfer  nodes take its pages, locks    Restarted if it failed
     BackupDone            its transfer  nodes take its pages, locks    Store
     LookupDone            tree, host    locks and room on host         Fetch or Prefetched, Lookup
-    FetchDone             tree          nodes take its pages, locks    Prefetched, Lookup
+    FetchDone             tree          nodes take pages, beliefs      Prefetched, Lookup
     StoreDone             its transfer  beliefs, queue, locks          Store
     DeleteDone            its transfer  queue of stores                Store
     PrefetchLimitReached  its request   it waits no longer             Prefetched, Abandoned

@@ -83,7 +83,7 @@ class Executor(Protocol):
         what has been done. Without effect if it was answered."""
 
     def start(self) -> None:
-        """Begin everything that is queued, merged into one batch per direction."""
+        """Begin what is queued, merged into one batch per direction; backups may wait."""
 
     def poll(self) -> list[Reply]:
         """Replies of the actions that ended since the last call, oldest first per direction."""

@@ -1,6 +1,6 @@
 """The engine: continuous batching with chunked prefill, in virtual time or on a real device.
 
-A step boundary is between two passes of a micro-batch (there is one; of several see pipeline). The
+A step boundary is between two passes of a micro-batch (there is one, without pipeline stages). The
 pass that ended is reported first (PrefillDone), and an answer of one token has ended with it. Then,
 with the engine's *sequences* (S Req, V Request):
 

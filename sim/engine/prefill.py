@@ -245,7 +245,7 @@ class Prefills:
                 if sequence.incoming:
                     assert self._relay is not None
                     self._running.arriving[sequence.job.index] = sequence
-                    self._relay.fetch(sequence, outcome)
+                    self._relay.bring(sequence, outcome)
                     continue
                 self.batch.append((sequence, outcome))
                 self._budget -= outcome.end_token - outcome.start_token

@@ -51,8 +51,8 @@ _MOST_ALONE = 64
 
 
 class Reserve:
-    """No reserve: a request is admitted if its prompt fits, and others are retracted when pages run
-    out. vLLM. The others change what they need of it.
+    """The base, and vLLM's rule, no reserve: a request is admitted if its prompt fits, and others
+    are retracted when pages run out. The others change what they need of it.
 
     settled: its answer stays the same while requests only decode."""
 
@@ -141,12 +141,12 @@ class Relay(NamedTuple):
 
     gives   whether a request whose last token was sampled decodes elsewhere. If so, its pages stay
             until `Engine.release`: a prefill engine gives away what it has computed.
-    fetch   fill the pages of a prompt that was computed elsewhere, from the first token that is not
+    bring   fill the pages of a prompt that was computed elsewhere, from the first token that is not
             cached here, with a transfer instead of a pass; then call `Engine.delivered`.
     """
 
     gives: Callable[[Sequence], bool]
-    fetch: Callable[[Sequence, Prefill], None]
+    bring: Callable[[Sequence, Prefill], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,7 +176,7 @@ class Blocked:
 
 
 class Running:
-    """See the module. ended: called with each sequence that ended.
+    """All sequences of an engine, those that wait too. ended: called with each sequence that ended.
 
     sequences   sequences that have arrived and not ended.
     prefilling  sequences with prefill chunks left.
