@@ -64,8 +64,7 @@ def partial_tag(request: int, tokens: int) -> Words:
 
     A partial page is not shared, so its tag depends on the request.
     """
-    seed = _seed("partial", str(request), str(tokens))
-    return np.array([seed], dtype=np.uint64)
+    return np.array([_seed("partial", str(request), str(tokens))], dtype=np.uint64)
 
 
 def salts(component: str, layer: int) -> Words:

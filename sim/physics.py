@@ -332,8 +332,7 @@ def launches_of_small(layers: int) -> int:
 
 def head(model: ModelDescription, hardware: HardwareProfile, ranks: int) -> PerToken:
     """The output head, for each token that is sampled."""
-    matrix = Matrix("head", model.hidden_size, model.vocabulary, 1)
-    return product(matrix, hardware, ranks)
+    return product(Matrix("head", model.hidden_size, model.vocabulary, 1), hardware, ranks)
 
 
 @dataclass(frozen=True, slots=True)

@@ -45,8 +45,7 @@ Name = tuple[str, tuple[str, ...]]  # a constant, or a pattern for several, and 
 
 def _models(spread: float, pair: float) -> dict[str, float]:
     """pair: that somebody published."""
-    levels = ("model", "hardware model", "engine model")
-    return dict.fromkeys(levels, spread) | {_PAIR: pair}
+    return dict.fromkeys(("model", "hardware model", "engine model"), spread) | {_PAIR: pair}
 
 
 # By pattern of constants, the spread of each factor by its labels. each: a factor for every name
@@ -210,8 +209,7 @@ def _changes(names: Sequence[Name], constants: list[tuple[Labels, str]]) -> Floa
 
 def fit(runs: Sequence[Run], jobs: int) -> tuple[tuple[Factor, ...], list[Sample]]:
     """The factors, and the samples of the second round. jobs: processes."""
-    samples = recorded(runs, (), jobs)
-    first = fitted_to(samples, ())
+    first = fitted_to(recorded(runs, (), jobs), ())
     again = recorded(runs, first, jobs)
     return fitted_to(again, first), again
 

@@ -74,7 +74,12 @@ def roofline(
     """The constants of a run. model: its name. chosen: None for those of this project."""
     generation = family(hardware)
     labels = frozenset((generation, hardware.name, known_model(model), engine.name, engine.label))
-    known = [f for f in (factors() if chosen is None else chosen) if labels.issuperset(f.where)]
+    return _of(generation, labels, factors() if chosen is None else chosen)
+
+
+@lru_cache(maxsize=64)
+def _of(generation: str, labels: frozenset[str], chosen: tuple[Factor, ...]) -> dict[str, Kernel]:
+    known = [item for item in chosen if labels.issuperset(item.where)]
     result = {}
     for kind, kernel in defaults(generation).items():
         values = asdict(kernel)
@@ -100,8 +105,7 @@ def engine(
     changed: dict[str, Any] = {}
     for name in sorted({item.constant for item in known if item.constant.startswith(ENGINE)}):
         field = name.removeprefix(ENGINE)
-        factor = total(name, labels, known)
-        changed[field] = round(getattr(profile, field) * factor)
+        changed[field] = round(getattr(profile, field) * total(name, labels, known))
     return replace(profile, **changed)
 
 
