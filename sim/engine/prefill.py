@@ -136,7 +136,7 @@ class Prefills:
             return
         for index, sequence in list(running.prefilling.items()):
             left = sequence.length - sequence.begun
-            if not left or len(sequence.transfers) >= self._passes:
+            if not left or len(sequence.passes) >= self._passes:
                 continue
             chunk = self._chunk(left)
             if chunk < 1:
@@ -241,7 +241,7 @@ class Prefills:
                     raise CoreBug(f"request {outcome.request}: a chunk of nothing, not its last")
                 sequence.set_tables(outcome)
                 sequence.begun = outcome.end_token
-                sequence.transfers.append(outcome.transfer)
+                sequence.passes.append(outcome.transfer)
                 if sequence.incoming:
                     assert self._relay is not None
                     self._running.arriving[sequence.job.index] = sequence
@@ -258,12 +258,12 @@ class Prefills:
         running = self._running
         # after: the loads that the pass waits for. Restarted meanwhile, it has other transfers
         failed = any(self._controller.load_failed(transfer) for transfer in prefill.after)
-        ok = not failed and prefill.transfer in sequence.transfers
+        ok = not failed and prefill.transfer in sequence.passes
         running.feed(PrefillDone(prefill.transfer, ok))
         running.progress += 1
         if not ok:
             return
-        sequence.transfers.remove(prefill.transfer)
+        sequence.passes.remove(prefill.transfer)
         sequence.kv_tokens = sequence.reported = prefill.end_token
         if not prefill.completes_prompt:
             return

@@ -340,7 +340,7 @@ class Running:
     def _in_flight(self, index: RequestId) -> bool:
         """Whether a pass under way computes it."""
         sequence = self.sequences[index]
-        return bool(sequence.transfers) or self.batches[sequence.home].holds(sequence)
+        return bool(sequence.passes) or self.batches[sequence.home].holds(sequence)
 
     def retract_wanted(self) -> None:
         """Retracts those that had a pass under way when another needed their pages, and that still
@@ -471,7 +471,7 @@ class Running:
         """Puts a sequence that is no longer admitted at the front of the queue."""
         sequence.length = sequence.job.input_length + sequence.generated
         sequence.kv_tokens = sequence.reported = sequence.begun = 0
-        sequence.transfers.clear()
+        sequence.passes.clear()
         self._leave(sequence)
         self.progress += 1
         self.waiting.push_front(sequence)

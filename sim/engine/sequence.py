@@ -99,7 +99,7 @@ class Sequence:
     length     tokens of its prompt; after a retraction this includes the generated tokens.
     generated  tokens sampled so far. kv_tokens: those whose KV is on the device. While it decodes,
                both are as of decode step `since`.
-    begun      tokens of its prompt that passes have computed or compute. transfers: of the passes
+    begun      tokens of its prompt that passes have computed or compute. passes: the transfers
                under way that compute chunks of it. passed_ns: when one has ended last.
     home       its micro-batch, when it decodes or has decoded.
     key, tags  for all tokens it will ever have; empty until it is announced.
@@ -133,7 +133,7 @@ class Sequence:
     since: int = 0
     due: tuple[int, int] = NEVER_DUE
     begun: int = 0
-    transfers: list[TransferId] = field(default_factory=list)
+    passes: list[TransferId] = field(default_factory=list)
     home: int = 0
     passed_ns: int = 0
     device_tokens: int = 0
