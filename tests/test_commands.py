@@ -44,7 +44,7 @@ LETTERS = {"--page-size": "512"}
 SHORTER: tuple[tuple[set[str], tuple[str, ...]], ...] = (
     ({"sweep"}, ("--limit", "3", "--jobs", "1")),
     ({"replay", "--why"}, ("--limit", "300")),
-    ({"size"}, ("--limit", "12", "--jobs", "1")),
+    ({"size"}, ("--limit", "6", "--jobs", "1")),
     ({"shared-prefix", "128"}, ("--groups", "8")),
     ({"curve", "all"}, ("--limit", "500")),
     ({"replay", "gpt-oss-120b", "2000"}, ("--limit", "40")),

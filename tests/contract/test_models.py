@@ -28,7 +28,7 @@ def by_hand(pool: PoolDescription, page_size: int, tp: int) -> Fraction:
 
 
 @given(st.data())
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=80, deadline=None)
 def test_bytes_count_every_element_on_every_rank_and_stage(data: st.DataObject) -> None:
     model = models.get(data.draw(st.sampled_from(models.names())))
     tp = data.draw(st.sampled_from([1, 2, 4, 8, 16]))
@@ -47,7 +47,7 @@ def test_bytes_count_every_element_on_every_rank_and_stage(data: st.DataObject) 
 
 
 @given(st.data())
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=80, deadline=None)
 def test_a_total_of_bytes_is_the_total_of_all_pools_on_all_ranks(data: st.DataObject) -> None:
     model = models.get(data.draw(st.sampled_from(models.names())))
     tp, pp = data.draw(st.sampled_from([1, 2, 8])), data.draw(st.integers(1, 4))

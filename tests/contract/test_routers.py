@@ -59,7 +59,7 @@ def drawn(name: str, replicas: int, texts: list[tuple[str, int, int]]) -> list[i
 
 
 @pytest.mark.parametrize("name", NAMES)
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=20, deadline=None)
 @given(
     st.integers(1, 5),
     st.lists(

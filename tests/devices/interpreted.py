@@ -35,7 +35,7 @@ def _pool(layout: str, sizes: Sizes, seed: int, shift: int) -> Pool:
     return Pool(plan, flat, flat.view(plan.shape).permute(axes(layout)), 0)
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=10, deadline=None)
 @given(
     st.builds(
         Sizes,

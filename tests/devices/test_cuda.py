@@ -50,7 +50,7 @@ def make(accelerator: AtOnce, few: int = FEW, **options: Any) -> CudaDevice:
     return CudaDevice(*sizes, chosen, few=few, accelerator=accelerator)
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(
     st.sampled_from([grouped(), latent()]),
     st.sampled_from(["layer_first", "page_first_direct"]),

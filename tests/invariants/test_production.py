@@ -61,7 +61,7 @@ def test_checks_take_their_share_of_the_time(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Also if a comparison of one event takes as long as a hundred events."""
-    monkeypatch.setattr(production, "SHARE", 0.02)
+    monkeypatch.setattr(production, "SHARE", 0.05)
     served, began = Served(tmp_path), list[float]()
     real, state = production.DifferentialChecker.on_outcomes, production._state_of
 
@@ -76,13 +76,13 @@ def test_checks_take_their_share_of_the_time(
 
     monkeypatch.setattr(production.DifferentialChecker, "on_outcomes", on_outcomes)
     monkeypatch.setattr(production, "_state_of", state_of)
-    served.prompts(10_000, 0.5)
+    served.prompts(4_000, 0.5)
     spent_s, window_s = served.driver.check.spent_s, 7.0 + production.WINDOW
     assert len(began) > 2
     assert spent_s == len(began) * window_s
-    assert min(b - a for a, b in pairwise(began)) >= window_s / 0.02
-    assert max(b - a for a, b in pairwise(began[1:])) < window_s / 0.02 + 50
-    assert spent_s <= 0.02 * served.now
+    assert min(b - a for a, b in pairwise(began)) >= window_s / 0.05
+    assert max(b - a for a, b in pairwise(began[1:])) < window_s / 0.05 + 50
+    assert spent_s <= 0.05 * served.now
     assert not served.notices
 
 

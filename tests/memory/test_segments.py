@@ -47,7 +47,7 @@ def registered(clerk: Clerk, pages: int, segment_bytes: int = 1 << 30) -> Arena:
     return Arena(TINY, 16, sizes, registrar=clerk, segment_bytes=segment_bytes)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(
     layout=st.sampled_from(sorted(LAYOUTS)),
     heads=st.sampled_from([1, 2, 4, 8]),

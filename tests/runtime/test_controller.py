@@ -136,7 +136,7 @@ def test_batches_behind_the_depth_are_merged_into_one() -> None:
     assert bench.drain() == [BackupDone(2), BackupDone(3)]
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(
     st.lists(st.tuples(st.sampled_from("bl"), st.sampled_from(["", "s", "p", "sp"])), max_size=20),
     st.frozensets(st.integers(1, 40)),

@@ -66,7 +66,7 @@ def recording_of(lines: list[str]) -> Recording:
     return parse("t.recording", [line.encode() for line in lines])
 
 
-@settings(max_examples=16, deadline=None)
+@settings(max_examples=10, deadline=None)
 @given(
     seed=st.integers(0, 10_000),
     policy=st.sampled_from(["write_through", "write_back", "write_through_selective"]),

@@ -71,7 +71,7 @@ def replayed(run: Run, factors: tuple[Factor, ...]) -> dict[str, float]:
 def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Rows whose figures are those of replays under TRUE."""
     folder = tmp_path_factory.mktemp("rows")
-    value = [made(number) for number in range(24)]
+    value = [made(number) for number in range(12)]
     runs = read([written(folder, value)])
     pairs = zip(value, runs, strict=True)
     return written(folder, [row | {"metrics": replayed(run, TRUE)} for row, run in pairs])

@@ -57,7 +57,7 @@ STORES: dict[str, st.SearchStrategy[Any]] = {
 }
 
 
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=8, deadline=None)
 @given(st.fixed_dictionaries(STORES))
 def test_every_run_with_a_store_ends_checked_and_equal_to_stepping_one_token_at_a_time(
     drawn: dict[str, Any],

@@ -158,7 +158,7 @@ def tokens_of(paged: Paged, hits: Sequence[int], first: int = 0) -> int:
     )
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=10, deadline=None)
 @given(random_traces(), st.sampled_from([1, 5, 1 << 10]), st.sampled_from([128, 512]))
 def test_lru_equals_a_plain_replay_at_every_capacity(
     records: Records, chunk: int, page_size: int
@@ -182,7 +182,7 @@ def test_lru_equals_a_plain_replay_at_every_capacity(
 
 
 @pytest.mark.parametrize("policy", sorted(PLAIN))
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=8, deadline=None)
 @given(records=random_traces())
 def test_a_replayed_policy_equals_plain_lists_at_every_capacity(
     policy: str, records: Records
@@ -195,7 +195,7 @@ def test_a_replayed_policy_equals_plain_lists_at_every_capacity(
         assert hit_tokens == tokens_of(paged, plain, first)
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=8, deadline=None)
 @given(random_traces(), st.sampled_from([128, 512]))
 def test_no_policy_exceeds_the_optimum_and_none_the_bound(records: Records, page_size: int) -> None:
     paged = read(*records).paged(page_size)

@@ -71,7 +71,7 @@ def stored_in(folder: Path) -> set[bytes]:
 
 def test_after_a_kill_the_next_replay_hits_what_was_stored_page_for_page(tmp_path: Path) -> None:
     trace, store, rows = (str(tmp_path / name) for name in ("t.jsonl", "store", "rows.jsonl"))
-    shape = ["--clients", "20", "--rounds", "6"]
+    shape = ["--clients", "10", "--rounds", "5"]
     assert main(["generate", "multiturn", *shape, "-o", trace]) == 0
     options = [*PLAIN, "--mode", "hits", "--device-pages", "99999", "--storage", f"file:{store}"]
     command = [sys.executable, "-m", "hicache", "replay", trace, *options]

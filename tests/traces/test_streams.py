@@ -124,7 +124,7 @@ def test_the_version(capsys: Capsys) -> None:
     assert version("hicache") == VERSION
 
 
-FEW, MANY = 3_000, 12_000
+FEW, MANY = 1_500, 6_000
 CHILD = """
 import resource, sys
 from traces.cli import main

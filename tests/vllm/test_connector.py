@@ -293,7 +293,7 @@ def test_drawn_sequences(
     places = {name: tmp_path / setting[name] for name in ("store", "adapters") if name in setting}
     for seed in range(8):
         playing = opened(Setting(kinds, **setting | places))
-        drawn(seed, playing, 30, resets, changes)
+        drawn(seed, playing, 16, resets, changes)
         if reached(playing, what):
             return
     pytest.fail("not reached in 8 sequences")

@@ -75,7 +75,7 @@ def can_restore(there: There, pages: int, action: Lookup) -> bool:
     return True
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(st.data())
 def test_ranks_agree_on_the_longest_prefix_that_all_can_restore(
     bench: Bench, data: st.DataObject
