@@ -1,118 +1,81 @@
-"""A refusal is followed by progress, or says truly why there is none."""
+"""A refusal says truly what makes it come true, or why nothing does."""
 
-from dataclasses import dataclass
+from collections import Counter
 
-from hicache.core.actions import Admitted, Cached, Granted, Load, Prefill, Refused, Released
-from hicache.core.events import AdmitWanted, Event, PagesWanted
-from hicache.core.types import RequestId, Tier, TransferId
+import numpy as np
+
+from hicache.core.actions import Backup, Load, Refused
+from hicache.core.events import AdmitWanted, PagesWanted
+from hicache.core.types import Tier, TransferId
 from hicache.core.view import CoreView
 from invariants.base import LIVENESS, Check
 from invariants.shadow import story
-from invariants.shadow.pages import KIND_MASK, NODE
 from invariants.shadow.shadow import Shadow
-
-
-@dataclass(slots=True)
-class Waiting:
-    """A refusal that names a reply. transfers: the actions that were open. known: how many pages of
-    its prefix each pool had. room: pages of the pool that were available after the last event.
-    taken: whether others took some since. turns: how often it was answered in this way with nothing
-    taken meanwhile. most: the bound on that."""
-
-    event: Event
-    refusal: Refused
-    transfers: frozenset[TransferId]
-    known: tuple[int, ...]
-    room: int
-    most: int
-    taken: bool = False
-    turns: int = 0
 
 
 class Progress(Check):
     name = "PROGRESS"
     sentence = (
-        "Once the replies came that a refusal waits for, and nothing was taken meanwhile, there "
-        "are as many pages as it needed, and it is not refused again unless it begins another "
-        "write-back, at most as often as there are cached pages; a refusal as arriving names a "
-        "load of the request's own prefix; one as too large is of more pages than the pool has."
+        "A refusal for lack of pages names the first reply with which there are enough, or none if "
+        "there is none; one as arriving names a load of the request's own prefix; one as too large "
+        "is of more pages than the pool has."
     )
     kind = LIVENESS
-    sees = (Refused, Admitted, Granted, Prefill, Released)
+    sees = (Refused,)
 
-    def __init__(self) -> None:
-        self._waiting: dict[RequestId, Waiting] = {}
-
-    def totals(self, shadow: Shadow, view: CoreView) -> None:
-        for number, waiting in self._waiting.items() if shadow.history else ():
-            pages = shadow.pages[shadow.index_of(waiting.refusal.component)]
-            room = pages.pool.available
-            took = room < waiting.room or any(code & KIND_MASK != NODE for _, code in pages.claimed)
-            waiting.taken |= took and getattr(shadow.event, "request", -1) != number
-            # another request may have locked what was to become available
-            waiting.taken |= any(
-                isinstance(item, Admitted | Cached) and item.request != number
-                for item in shadow.outcomes
-            )
-            waiting.room = room
-
-    def see(self, shadow: Shadow, item: object, view: CoreView) -> None:
-        number: RequestId = item.request  # type: ignore[attr-defined]
-        if type(item) is not Refused:
-            self._waiting.pop(number, None)
-            return
+    def see(self, shadow: Shadow, item: Refused, view: CoreView) -> None:
         if item.reason == "too_large":
             self._too_large(shadow, item)
         elif item.reason == "arriving":
             self._arriving(shadow, item)
-        elif item.reason == "no_pages" and item.available >= item.needed:
-            self.fail(
-                f"request {number}: no pages, of {item.needed} {item.component} pages needed and "
-                f"{item.available} available",
-                story.request(number),
-            )
-        before, req = self._waiting.pop(number, None), shadow.requests.by_id.get(number)
-        turns, most = 0, sum(pages.owned[NODE] for pages in shadow.pages[: shadow.width])
-        if before and not before.taken and before.transfers.isdisjoint(shadow.transfers.open):
-            turns = self._again(shadow, before, item)
-            most = before.most if turns else most
-        if item.after and req is not None and item.reason != "fetching":
-            transfers, known = frozenset(shadow.transfers.open), shadow.nodes.known(req.known)
-            room = shadow.pages[shadow.index_of(item.component)].pool.available
-            self._waiting[number] = Waiting(
-                shadow.event, item, transfers, known, room, most, turns=turns
-            )
+        elif item.reason in ("no_pages", "writing_back"):
+            after = self._reply(shadow, item, view)
+            if item.after != after or (item.available >= item.needed and not after):
+                self.fail(
+                    f"request {item.request} waits for transfer {item.after}, expected {after}: "
+                    f"{item.needed} {item.component} pages needed, {item.available} available",
+                    story.request(item.request),
+                )
 
-    def _again(self, shadow: Shadow, before: Waiting, item: Refused) -> int:
-        """The request was refused again, and everything that was open then has been answered.
-        Returns how often this happened in a row."""
-        then = before.refusal
+    def _reply(self, shadow: Shadow, item: Refused, view: CoreView) -> TransferId:
+        """The first reply with which enough pages are available. If they are already, then the
+        first with which enough were written back, else of a copy that holds back the rest."""
+        at, admits = shadow.index_of(item.component), type(shadow.event) is AdmitWanted
+        if admits and shadow.width > 1 and shadow.outcomes[1:]:
+            return item.after  # whether it was to load is for the specification to say
+        pages, need = shadow.pages[at], shadow.kinds[at].need
+        holds, last = np.zeros_like(pages.locks), np.zeros_like(pages.owner)
+        backups: dict[TransferId, int] = {}
+        for number, transfer in shadow.transfers.open.items():
+            used = [use.busy for use in transfer.uses if use.at == at]
+            for move in (move for move in transfer.moves if move.at == at):
+                if type(transfer.action) is Backup:
+                    used.append(move.source)
+                    backups[number] = len(move.source) * bool(view.transfers[number].frees[at])
+                elif type(transfer.action) is Load and transfer.request < 0:
+                    last[move.target] = (shadow.transfers.reader(transfer) or transfer).id
+            for some in used:
+                last[some[pages.owner[some] == 0]] = number
+            locks = [some for slot, some in transfer.locks if slot == at]
+            for some in (*locks, *(transfer.locked[at] if transfer.locked else ())):
+                holds[some] += 1
+                last[some] = number
         req = shadow.requests.by_id.get(item.request)
-        same = req is not None and before.known == shadow.nodes.known(req.known)
-        if (
-            not same
-            or before.event != shadow.event
-            or item.component != then.component
-            or item.needed > then.needed
-        ):
-            return 0
-        if then.reason == "arriving" != item.reason:
-            return 0  # that a load arrives promises no pages for the rest
-        turns, fresh, now = before.turns + 1, shadow.transfers.fresh, shadow.transfers.open
-        if item.available >= item.needed and len(now) > len(fresh):
-            return 0  # it may wait for a copy that began meanwhile
-        after = now.get(item.after)
-        if after is not None and item.after not in before.transfers and after not in fresh:
-            return 0  # it waits for a copy that an eviction of somebody else began
-        if not fresh or turns > before.most:
-            self.fail(
-                f"request {item.request}: refused ({then.reason}) until transfer {then.after} was "
-                f"answered, and again ({item.reason}), {turns} times in a row: needed "
-                f"{item.needed} {item.component} pages, available {item.available}; nothing was "
-                f"taken, and expected are at most {before.most} turns, each of which begins a copy",
-                story.request(item.request),
-            )
-        return turns
+        if admits and req is not None:  # it would lock these
+            end = shadow.nodes.reach(req.known).device
+            for record, depth in shadow.nodes.path_of(req.known[:end]):
+                if (own := record.pages[at]) is not None and depth > end - need:
+                    last[own[: depth - record.end_page + record.span]] = 0
+        coming: Counter[TransferId] = Counter(last[(last > 0) & (holds == pages.locks)].tolist())
+        room, after, replies = item.available, 0, dict(sorted(coming.items()))
+        if room >= item.needed:
+            room, replies = pages.pool.free, {key: value for key, value in backups.items() if value}
+            after = next(reversed(replies), next((key for key in backups if key in coming), 0))
+        for number, count in replies.items():
+            room += count
+            if room >= item.needed:
+                return number
+        return after
 
     def _too_large(self, shadow: Shadow, item: Refused) -> None:
         req = shadow.requests.by_id.get(item.request)

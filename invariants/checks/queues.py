@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from hicache.core.actions import Admitted, Backup, Evicted, Granted
+from hicache.core.actions import Admitted, Backup, Cached, Evicted, Fetch, Granted, Refused
 from hicache.core.events import EvictWanted, TimePassed
 from hicache.core.lru import Entry
 from hicache.core.node import Node
@@ -12,7 +12,7 @@ from hicache.core.view import CoreView
 from invariants.base import Check
 from invariants.differential import order_of
 from invariants.shadow import story
-from invariants.shadow.record import DEVICE, NodeRecord
+from invariants.shadow.record import DEVICE, HOST, NodeRecord
 from invariants.shadow.shadow import Shadow
 from invariants.spec.kinds import Facts, Order
 
@@ -53,6 +53,8 @@ class Lru(Check):
         "compares. No unlocked leaf stays that was not used for the configured number of periods."
     )
 
+    sees = (Admitted, Cached)
+
     def __init__(self) -> None:
         self._ticks: list[int] = []  # at the end of each period
 
@@ -69,12 +71,25 @@ class Lru(Check):
     def node(self, shadow: Shadow, record: NodeRecord, node: Node) -> None:
         if node.parent is None:
             return
+        if record.hits not in (-1, node.hits):
+            self.fail(
+                f"node {node.id}: {node.hits} hits, expected {record.hits}", story.node(node.id)
+            )
+        record.hits = node.hits
         if node.last_use[0] != record.use or (shadow.width > 1 and max(node.last_use) > record.use):
             self.fail(
                 f"node {node.id}: expected last use {record.use}, and none of another component "
                 f"after it, found {node.last_use}",
                 story.node(node.id),
             )
+
+    def see(self, shadow: Shadow, item: Admitted | Cached, view: CoreView) -> None:
+        req = shadow.requests.by_id.get(item.request)
+        tags = req.tags[: req.boundary].tolist() if req is not None else []
+        for kind in shadow.kinds[1:] if tags else ():
+            for record in shadow.nodes.required(kind.at, tags[-1]):
+                if record.node is not None and record.node.last_use[kind.at] != record.use:
+                    self.fail(f"node {record.id}: its {kind.name} was used", story.node(record.id))
 
     def audit(self, shadow: Shadow, view: CoreView) -> None:
         if view.tick != shadow.nodes.clock:
@@ -139,7 +154,7 @@ class Coldest(Check):
 
     def totals(self, shadow: Shadow, view: CoreView) -> None:
         if shadow.width == 1 and shadow.history:
-            self._short(shadow)
+            self._short(shadow, view)
         if not shadow.history or not shadow.nodes.lost or type(shadow.event) is TimePassed:
             return
         victims: dict[int, tuple[NodeRecord, int, list[int]]] = {}
@@ -165,16 +180,32 @@ class Coldest(Check):
                     story.node(colder.id),
                 )
 
-    def _short(self, shadow: Shadow) -> None:
-        event, outcomes = shadow.event, shadow.outcomes
-        evicted = [item for item in outcomes if type(item) is Evicted and item.tier == DEVICE]
-        count, over = sum(len(item.pages) for item in evicted), 0
+    def _short(self, shadow: Shadow, view: CoreView) -> None:
+        """Of what leaves, or comes free when it is written back, all is taken or was lacking."""
+        by_kind = {type(item): item for item in shadow.outcomes}
+        if Evicted not in by_kind and Backup not in by_kind:
+            return
+        event, fresh, over = shadow.event, 0, shadow.device.pool.free
+        for number, transfer in shadow.transfers.open.items():
+            if type(transfer.action) is Backup and view.transfers[number].evicts:
+                pages = sum(len(move.source) for move in transfer.moves)
+                over, fresh = over + pages, fresh + pages * (transfer in shadow.transfers.fresh)
+        evicted = [item for item in shadow.outcomes if type(item) is Evicted]
+        counts = [sum(len(item.pages) for item in evicted if item.tier == at) for at in (0, 1)]
+        counts[0] += fresh
+        tier = event.tier if type(event) is EvictWanted else int(not counts[DEVICE])
         if type(event) is EvictWanted:
-            over = count - event.pages
-        elif any(type(item) is Admitted or type(item) is Granted for item in outcomes):
-            over = shadow.device.pool.free
-        if count and over > 0:
-            self.fail(f"{count} pages were evicted on device, {over} more than were short")
+            over = counts[tier] - event.pages
+        elif tier == HOST:
+            moves = Backup in by_kind or Fetch in by_kind
+            over = (shadow.host.pool.free - sum(shadow.config.exchange_pages)) * moves
+        elif by_kind.keys().isdisjoint((Admitted, Granted, Refused)):
+            return
+        else:
+            over -= getattr(by_kind.get(Refused), "needed", 0)
+        if counts[tier] and over > 0:
+            where = "host" if tier else "device, or are written back"
+            self.fail(f"{counts[tier]} pages left {where}, {over} more than were short")
 
     def _passed(
         self, shadow: Shadow, view: CoreView, record: NodeRecord, candidate: int, slot: int

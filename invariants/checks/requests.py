@@ -32,14 +32,14 @@ from invariants.shadow.pages import KIND_BITS, KIND_MASK, KINDS, TRANSFER, PageS
 from invariants.shadow.record import NodeRecord
 from invariants.shadow.requests import RequestRecord
 from invariants.shadow.shadow import Shadow
+from invariants.shadow.tags import NO_TAGS
 
 
 class Anchor(Check):
     name = "ANCHOR"
     sentence = (
         "The pages that a request shares are exactly those of the nodes on the path to its "
-        "anchor, in order, and that path is its own prefix. Its last decoded states are in the "
-        "tree when it leaves."
+        "anchor, in order, and that path is its own prefix. What it commits is in the tree."
     )
     sees = (Admitted, Cached, Finished, Retracted)
 
@@ -59,6 +59,8 @@ class Anchor(Check):
                 f"request {item.request} is answered but unknown", story.request(item.request)
             )
         depth = _depth_of(item)  # type: ignore[arg-type]
+        if type(item) is Cached and shadow.width == 1:
+            depth = max(depth, min(req.computed_tokens // shadow.page_size, len(req.tags)))
         shared = req.shared_pages
         if request.shared_pages != req.boundary:
             self.fail(
@@ -73,6 +75,8 @@ class Anchor(Check):
             )
         end = len(shared)
         step = shadow.nodes.at.get(int(req.tags[end - 1])) if end else None
+        if end and type(item) is Cached:
+            self._states(shadow, item, step, end)
         while step is not None and step.parent is not None:
             start = step.end_page - step.span
             pages = step.pages[0]
@@ -93,12 +97,15 @@ class Anchor(Check):
             )
 
     def _left(self, shadow: Shadow, item: Finished | Retracted) -> None:
-        end, tags = shadow.left_state, shadow.left
-        record = shadow.nodes.at.get(tags.item(end - 1)) if end and tags is not None else None
+        tags = NO_TAGS if shadow.left is None else shadow.left
+        if end := shadow.left_state if shadow.width > 1 else len(tags):
+            self._states(shadow, item, shadow.nodes.at.get(tags.item(end - 1)), end)
+
+    def _states(self, shadow: Shadow, item: Any, at: NodeRecord | None, end: int) -> None:
         wanted = sum(1 << kind.at for kind in shadow.kinds if not kind.positional)
-        if end and (record is None or record.there & wanted != wanted):
+        if at is None or at.pages[0] is None or at.there & wanted != wanted:
             self.fail(
-                f"request {item.request}: expected its states at page {end} in the tree",
+                f"request {item.request}: expected page {end} and its states in the tree",
                 story.request(item.request),
             )
 
@@ -233,8 +240,11 @@ class MetricReference(Check):
         fits = device == reach.device and end == reach.best
         if isinstance(item, Admitted):
             room = any(type(other) is Evicted for other in shadow.outcomes)
-            fits |= end == device == reach.device or (room and end == device < reach.device)
-            fits &= item.matched_pages == view.requests[item.request].branch_pages == reach.known
+            more, config, request = reach.best - device, shadow.config, view.requests[item.request]
+            worth = max(1, config.load_threshold_pages) <= more <= (config.load_quota_pages or more)
+            spare = shadow.width > 1 or not (worth and request.may_load)
+            fits |= end == device <= reach.device and (spare if device == reach.device else room)
+            fits &= item.matched_pages == request.branch_pages == reach.known
         if not fits or item.depths != reach.alone:
             self.fail(f"{story.brief(item)}, expected {reach}", story.request(req.id))
 

@@ -5,6 +5,7 @@ from typing import NamedTuple
 
 from hicache.core.actions import Fetch, KvRemoved, KvStored, Lookup, Refused, Store
 from hicache.core.events import StoreDone
+from hicache.core.node import STORE
 from hicache.core.types import Tier
 from hicache.core.view import CoreView
 from invariants.base import Check
@@ -112,7 +113,10 @@ class KeyRoundTrip(Check):
 
 class Stored(Check):
     name = "STORED"
-    sentence = "What is believed to be stored was acknowledged since storage was attached."
+    sentence = (
+        "What is believed to be stored was acknowledged since storage was attached. What is on "
+        "host is believed, being stored or waits for that, unless a store failed."
+    )
 
     def totals(self, shadow: Shadow, view: CoreView) -> None:
         if shadow.history and shadow.storage.seen:
@@ -127,6 +131,10 @@ class Stored(Check):
         node = record.node
         if node is None or record.parent is None:
             return
+        lacks = shadow.width == 1 and shadow.storage.steady and node.pages[1][0] is not None
+        known = view.believed(node) or node.store_place or node.store_failures
+        if lacks and not known and not any(item.transfer.kind is STORE for item in node.segments):
+            self.fail(f"node {record.id} is not to be stored", story.node(record.id))
         for kind in shadow.kinds:
             if not view.believed(node, kind.at):
                 continue
@@ -161,6 +169,11 @@ class PrefetchAccount(Check):
                     story.transfer(item.transfer),
                 )
             return
+        for number, other in shadow.storage.prefetches.items():
+            at = item.first_page - other.first
+            now = number != item.transfer and number not in shadow.storage.abandoned and at >= 0
+            if now and other.digests[at : at + 1] == item.digests[:1]:
+                self.fail(f"what {number} looks up is looked up again", story.transfer(number))
         digests = shadow.storage.digests.get(item.request, ())
         end, left = item.first_page + len(item.digests), _budget(shadow) - view.prefetching_tokens
         if end < len(digests) and digests[end] not in view.distrusted and left >= shadow.page_size:

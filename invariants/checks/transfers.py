@@ -1,17 +1,19 @@
 """Actions and their replies, and who may read or write a page meanwhile."""
 
+from itertools import product
 from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from hicache.core.actions import Backup, Fetch, Load, Prefill, Store
-from hicache.core.events import LoadDone
+from hicache.core.events import BackupDone, LoadDone
 from hicache.core.types import Pages, Tier
 from hicache.core.view import CoreView
 from invariants.base import LIVENESS, Check
 from invariants.shadow import story
 from invariants.shadow.pages import KIND_BITS, KIND_MASK, NODE, PageShadow, nothing
+from invariants.shadow.record import NodeRecord
 from invariants.shadow.shadow import Shadow
 from invariants.shadow.transfers import ACTION_OF
 
@@ -20,7 +22,8 @@ class LiveAck(Check):
     name = "LIVE-ACK"
     sentence = (
         "Every action has its own transfer number, is answered exactly once by its own kind of "
-        "reply, and is in flight until then. With exchanges, what was loaded leaves the host."
+        "reply, and is in flight until then. Nothing is loaded by two at once. What a backup "
+        "copied is on host; with exchanges, what was loaded leaves it."
     )
     kind = LIVENESS
     sees = (*ACTION_OF, *ACTION_OF.values())
@@ -36,6 +39,11 @@ class LiveAck(Check):
                     f"operation",
                     story.transfer(number),
                 )
+            for other in shadow.transfers.open.values() if type(item) is Load else ():
+                loads = type(other.action) is Load and not other.landed
+                for move, now in product(other.moves, shadow.moves) if loads else ():
+                    if move.at == now.at and np.isin(now.source, move.source).any():
+                        self.fail(f"{number} loads what {other.id} does", story.transfer(number))
             return
         transfer = shadow.transfers.open.get(number)
         if transfer is not None and type(transfer.action) is not wanted:
@@ -49,18 +57,21 @@ class LiveAck(Check):
         if type(item) in ACTION_OF and shadow.answered is None:
             number: int = item.transfer  # type: ignore[attr-defined]
             self.fail(f"transfer {number} was answered, but was not open", story.transfer(number))
-        if type(item) is LoadDone and item.ok and shadow.config.exchange_pages:
-            for move in shadow.answered.moves if shadow.answered is not None else ():
-                host = shadow.pool(Tier.HOST, move.at)
-                there = (host.owner[move.source] & KIND_MASK == NODE) & (
-                    host.locks[move.source] == 0
-                )
-                for page in move.source[there].tolist():
-                    record = shadow.nodes.by_id[int(host.owner[page]) >> KIND_BITS]
-                    if record.pages[move.at] is not None:
-                        self.fail(
-                            f"node {record.id} was loaded and is on host", story.node(record.id)
-                        )
+        if not getattr(item, "ok", False) or type(item) not in (LoadDone, BackupDone):
+            return
+        tier = Tier.HOST if type(item) is LoadDone else Tier.DEVICE
+        for move in shadow.answered.moves if shadow.answered is not None else ():
+            for code in {*shadow.pool(tier, move.at).owner[move.source].tolist()}:
+                if code & KIND_MASK == NODE:
+                    self._landed(shadow, shadow.nodes.by_id[code >> KIND_BITS], move.at, tier)
+
+    def _landed(self, shadow: Shadow, record: NodeRecord, at: int, tier: Tier) -> None:
+        above, slot = record.parent or record, shadow.width + at
+        twice = record.pages[at] is not None and not record.locked[slot]
+        first = above.parent is None or above.pages[slot] is not None
+        lacks = not at and first and record.pages[slot] is None and shadow.writes.contiguous
+        if (shadow.config.exchange_pages and twice) if tier == Tier.HOST else lacks:
+            self.fail(f"node {record.id} was copied in vain", story.node(record.id))
 
     def totals(self, shadow: Shadow, view: CoreView) -> None:
         if shadow.history and view.transfers.keys() != shadow.transfers.open.keys():

@@ -1,6 +1,11 @@
 """The links of the tree, and where on a path there are copies."""
 
-from hicache.core.node import Node
+from typing import Any
+
+from hicache.core.actions import Backup, Cached, Evicted, Refused
+from hicache.core.events import Finished, Retracted, TimePassed
+from hicache.core.node import BACKUP, Node
+from hicache.core.view import CoreView
 from invariants.base import Check
 from invariants.shadow import story
 from invariants.shadow.record import NodeRecord
@@ -124,23 +129,14 @@ class ParentBackedUp(Check):
     name = "PARENT-BK"
     sentence = (
         "Under a write policy that keeps host copies contiguous, they are so from the root, and no "
-        "other component is on host without full attention (write_back does not guarantee this)."
+        "other component is on host without full attention. What enough requests used, or "
+        "write_back evicts, is copied while host has room."
     )
+    sees = (Cached, Finished, Retracted, Evicted)
 
     def node(self, shadow: Shadow, record: NodeRecord, node: Node) -> None:
         if not shadow.writes.contiguous or record.parent is None:
             return
-        above = record.parent
-        if (
-            node.pages[1][0] is not None
-            and above.parent is not None
-            and above.pages[shadow.width] is None
-        ):
-            self.fail(
-                f"node {node.id} has a host copy, its parent {above.id} has none",
-                story.node(node.id),
-                story.node(above.id),
-            )
         if record.kids_on[1] and record.pages[shadow.width] is None:
             self.fail(
                 f"node {node.id} has no host copy, {record.kids_on[1]} of its children have one",
@@ -151,6 +147,38 @@ class ParentBackedUp(Check):
             self.fail(
                 f"node {node.id}: {', '.join(names)} on host, full is not", story.node(node.id)
             )
+
+    def see(self, shadow: Shadow, item: Any, view: CoreView) -> None:
+        """Looks at what full attention alone lacks on the path that was used now."""
+        if isinstance(item, Evicted):
+            self._evicted(shadow, item)
+            return
+        req, transfers = shadow.requests.by_id.get(item.request), shadow.transfers
+        tags = req.tags[: item.pages] if req and type(item) is Cached else shadow.left
+        before = [each for each in transfers.open.values() if each not in transfers.fresh]
+        busy = sum(type(each.action) is Backup for each in before) >= shadow.config.max_backups
+        if shadow.width > 1 or not shadow.writes.threshold or busy or tags is None:
+            return
+        room = shadow.host.pool.available - len(tags)
+        for record, _ in shadow.nodes.path_of(tags):
+            node = record.node
+            if node is None or record.pages[1] is not None or record.pages[0] is None:
+                continue
+            if not any(segment.transfer.kind is BACKUP for segment in node.segments):
+                if node.hits < shadow.writes.threshold or record.span > room:
+                    break
+                self.fail(f"node {node.id} is not copied to host", story.node(node.id))
+
+    def _evicted(self, shadow: Shadow, item: Evicted) -> None:
+        """With write_back, what leaves the device uncopied found no room on host."""
+        record, _ = shadow.nodes.lost.get((0, item.pages.item(-1)), (None, 0))
+        others = {type(shadow.event), *map(type, shadow.outcomes)}
+        if item.tier or item.demoted or shadow.width > 1 or others & {TimePassed, Refused}:
+            return
+        node = record.node if record is not None and shadow.writes.on_evict else None
+        room = shadow.host.pool.available - sum(shadow.config.exchange_pages)
+        if node is not None and not node.host_refused and node.end_page + len(item.pages) < room:
+            self.fail(f"node {node.id} left the device without a copy", story.node(node.id))
 
 
 _MANY = 64  # maximum number of children to check after every operation

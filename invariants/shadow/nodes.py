@@ -64,6 +64,7 @@ class NodeShadow:
         self.first: dict[int, NodeRecord] = {}  # by the tag of the node's first page
         self.digests: tuple[set[bytes], set[bytes]] = (set(), set())
         self.clock = 0
+        self.since = 0  # page up to which the request of this operation had used its path before
         self.recounts = 0
         self.at_hand: list[Run] = []  # prompts of this operation, whose tags are known
         self._cut: dict[tuple[int, bytes], Run] = {}  # see `_note`
@@ -315,17 +316,6 @@ class NodeShadow:
                 break
         return path
 
-    def known(self, tags: Tags) -> tuple[int, ...]:
-        """By slot, how many of the prefixes with these tags, of one prompt, are cached."""
-        counts = [0] * len(self.pages)
-        for record, depth in self.path_of(tags):
-            same = depth - record.end_page + record.span
-            for slot, pages in enumerate(record.pages):
-                if pages is not None:
-                    full = self.pages[slot].positional
-                    counts[slot] += same if full else same == record.span
-        return tuple(counts)
-
     def reach(self, tags: Tags) -> Reach:
         """How far a prompt is known, and how deep a request could start that has it."""
         path, kinds, width = self.path_of(tags), self.kinds, self.width
@@ -344,6 +334,7 @@ class NodeShadow:
             return False
         while step is not None and step is not self.root:
             step.use = self.clock
+            step.hits += step.hits >= 0 and step.end_page > self.since
             self.dirty[step.id] = step
             step = step.parent
         return True

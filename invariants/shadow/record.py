@@ -22,9 +22,9 @@ class NodeRecord:
     """The shadow state's record of one node."""
 
     __slots__ = (
-        *("candidate", "digests", "end_page", "id", "key", "kids", "kids_on", "label"),
-        *("last_pages", "live_distance", "locked", "moved", "namespace", "node", "pages", "parent"),
-        *("span", "tags", "there", "use"),
+        *("candidate", "digests", "end_page", "hits", "id", "key", "kids", "kids_on"),
+        *("label", "last_pages", "live_distance", "locked", "moved", "namespace"),
+        *("node", "pages", "parent", "span", "tags", "there", "use"),
     )
 
     def __init__(self, node_id: int, width: int) -> None:
@@ -46,6 +46,7 @@ class NodeRecord:
         self.kids = 0
         self.kids_on = [0, 0]  # children with the backbone on each tier
         self.use = 0  # the clock at its last use
+        self.hits = -1  # requests that used it; -1: not known yet
         self.live_distance = NONE  # see distances
         self.there = -1  # components other than the backbone that it has, as bits; -1: not asked
         self.candidate = 0  # the parts of eviction queues that it belongs in, as bits

@@ -103,7 +103,7 @@ class Shadow:
         self.outcomes = outcomes
         self.missing, self.left, self.left_state, self.answered, self.parted = [], None, 0, None, []
         self.transfers.fresh, self.transfers.settled = ([], self.transfers.latest)
-        self.pins.moved = []
+        self.pins.moved, self.nodes.since = [], 0
         if type(event) in _OFTEN_IDLE and not (outcomes or view.touched or view.touched_requests):
             self.nodes.retract(view.touched, view.root)
         else:
@@ -289,6 +289,7 @@ class Shadow:
                 continue
             req.rehold = True
             if kind is actions.Cached:
+                self.nodes.since = req.boundary
                 req.boundary = int(item.pages)  # type: ignore[union-attr]
                 self.requests.lower(req, req.computed_tokens)
             else:
@@ -328,7 +329,7 @@ class Shadow:
     def _commit(self, request: RequestId, key: Key, length: int) -> None:
         req = self.requests.by_id.get(request)
         if req is not None:
-            self.left = tags = longer(req, key)
+            self.left, self.nodes.since = (tags := longer(req, key)), req.boundary
             self.nodes.at_hand.append(run_of(key, tags))
             self.left_state = commit(req, tags, length, self.pages, self.kinds, self.page_size)
 

@@ -35,6 +35,7 @@ class StorageShadow:
         self.host = host
         self.kinds = {kind.name: kind.at for kind in kinds}
         self.attached = self.seen = config.storage  # seen: whether it ever was attached
+        self.steady = config.storage  # whether it stayed attached all the time
         self.abandoned: set[TransferId] = set()  # transfers that were reported as abandoned
         self.outdated: set[TransferId] = set()  # in flight when storage was attached again
         self.prefetches: dict[TransferId, Prefetch] = {}
@@ -84,6 +85,7 @@ class StorageShadow:
         if kind not in (events.StorageAttached, events.DetachWanted, events.Flushed):
             return
         refused = any(type(item) is Refused for item in outcomes)
+        self.steady &= kind is events.Flushed
         if kind is events.StorageAttached and not refused:
             self.attached = self.seen = True
             self.outdated |= self._open
