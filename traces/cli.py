@@ -59,22 +59,6 @@ COMMANDS: Mapping[str, Mapping[str, str]] = {
     },
 }
 SUMMARIES = {name: about for group in COMMANDS.values() for name, about in group.items()}
-# What does the work of a command that is no more.
-_GONE = {
-    "host": "hicache sweep --host-bytes 0,256GB,1TB",
-    "mutants": "python -m pytest tests/planted",
-    "force": "hicache twin, whose hazard detector finds missing waits",
-    "watch": "hicache replay, which reads the request logs of vLLM and SGLang",
-    "fidelity": "python -m sim.fit, which fits the constants",
-    "check-device": "pytest tests/devices tests/contract, in a clone",
-    "gpu-check": "make gpu-check, in a clone",
-    "formats": "hicache convert --formats",
-    "shrink": "hicache fuzz, which shrinks each failure",
-    "explain": "hicache fuzz --replay SEQUENCE",
-    "peers": "hicache fuzz TARGET",
-    "chat": "hicache.transformers.PrefixCache in a program",
-    "prove": "pytest tests/transformers, in a clone",
-}
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
 
 # What an error with an exit code means.
@@ -199,8 +183,6 @@ def parse(words: Sequence[str]) -> tuple[Command, OptionRecord]:
         print(f"hicache {VERSION} ({finder.which()})")
         raise SystemExit(0)
     name, *rest = words or [""]
-    if name in _GONE:
-        raise CallerError(f"{name}: no longer a command; use {_GONE[name]}")
     if name not in SUMMARIES:
         codes = ", ".join(f"{code} {text}" for code, text in _CODES.items())
         codes = fill(f"exit codes: 0 done, 2 bad input or option, {codes}, 130 interrupted", 79)

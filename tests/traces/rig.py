@@ -23,7 +23,7 @@ from traces.formats import parse
 from traces.formats.base import Jobs, Trace
 from traces.formats.reading import Lines
 from traces.fuzzing.core import Work
-from traces.terminal.options import Declared, Names
+from traces.terminal.options import Names, Option
 
 Capsys = pytest.CaptureFixture[str]
 Patch = pytest.MonkeyPatch
@@ -200,16 +200,15 @@ TRIED = {
 }
 
 
-def tried(item: Declared) -> list[str]:
+def tried(item: Option) -> list[str]:
     """The option as a user writes it, with a value that changes a run."""
-    row = item.row
-    if item.name in TRIED or row.parse is None:
+    if item.name in TRIED or item.parse is None:
         return [item.flag, *filter(None, [TRIED.get(item.name)])]
-    if isinstance(row.parse, Names):
-        return [item.flag, row.parse.known()[-1]]
+    if isinstance(item.parse, Names):
+        return [item.flag, item.parse.known()[-1]]
     for value in ("128", "0.5", "2s", "5GB"):
         with suppress(ValueError):
-            row.parse(value)
+            item.parse(value)
             return [item.flag, value]
     pytest.fail(f"{item.flag}: give TRIED a value that changes a run")
 

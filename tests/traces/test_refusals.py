@@ -107,7 +107,6 @@ REFUSED = {
     "": {
         "": "expected COMMAND, one of size, compare",
         "--nothing": "option: expected one of -h, --help, --version, found",
-        "host": "host: no longer a command; use hicache sweep --host-bytes",
         "repaly": "did you mean replay?",
         "convert trace.jsonl": "convert: expected TRACE and --output FILE",
         "size turns.jsonl --limit 5 --slo ttft=2s --model deepseek-v3 --hardware h100 --tp 1": (

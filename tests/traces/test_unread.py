@@ -12,7 +12,7 @@ from traces.cli import parse
 from traces.formats import open_trace
 from traces.replaying.config import ReplayConfig, resolve
 from traces.replaying.options import OPTIONS, Need, ReplayOptions
-from traces.terminal.options import Declared
+from traces.terminal.options import Option
 
 from .rig import mooncake, tried, write
 
@@ -26,7 +26,7 @@ APART = {
 TRIED = {
     option: tried(option)
     for option in OPTIONS
-    if not (option.row.output or option.row.positional or option.name in APART)
+    if not (option.output or option.positional or option.name in APART)
 }
 ALONE = {"--model", "--components"}  # one of them
 ONE, NO_CLOCK = {Need.REPLICAS}, {Need.TIMED, Need.ENGINE, Need.CHANCE}
@@ -63,9 +63,9 @@ NEEDED: dict[Need | None, str] = {
 }
 
 
-def needs_of(option: Declared) -> set[Any]:
+def needs_of(option: Option) -> set[Any]:
     items = {need for need, names in NEEDED.items() if option.name in names.split()}
-    return items or set(option.row.needs)
+    return items or set(option.needs)
 
 
 def parsed(*words: str) -> ReplayOptions:
@@ -85,7 +85,7 @@ def what_runs(settings: ReplayConfig) -> list[Any]:
 
 
 @cache
-def value_of(option: Declared) -> Any:
+def value_of(option: Option) -> Any:
     return getattr(parsed(*TRIED[option]), option.name)
 
 
@@ -98,8 +98,8 @@ def test_an_option_changes_the_run_or_is_refused(run: str, tmp_path: Path) -> No
     for option, words in TRIED.items():
         if {option.flag, *split} >= ALONE or " ".join(words) in words_of_run:
             continue
-        group = option.row.excludes
-        rivals = {item.name: None for item in TRIED if group and item.row.excludes == group}
+        group = option.excludes
+        rivals = {item.name: None for item in TRIED if group and item.excludes == group}
         requested = replace(options, **rivals | {option.name: value_of(option)})
         lacking = lacks - BRINGS.get((usual.mode, option.name), set())
         if lacking & needs_of(option):

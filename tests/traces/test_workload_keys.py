@@ -57,7 +57,7 @@ KEYS = ("model", "kv_dtype", "tp", "page_size", "components")
 def test_these_options_change_the_keys_and_no_others(trace: str, tmp_path: Path) -> None:
     plain, result = key(trace, tmp_path, *RUN), []
     for option in OPTIONS:
-        words = [] if option.row.positional or option.name in ELSEWHERE else tried(option)
+        words = [] if option.positional or option.name in ELSEWHERE else tried(option)
         with suppress(CallerError):  # an option that this run does not take
             changed = key(trace, tmp_path, *RUN, *words)
             says = option.name in KEYS

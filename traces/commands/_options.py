@@ -1,13 +1,15 @@
-"""Options that several commands have: a trace and its pages, the NUMA node of host memory, where
-points are replayed, and those of a replay whose host memory or grid the command chooses."""
+"""Options that several commands have: a trace and its pages, where points are replayed, and those
+of a replay whose host memory or grid the command chooses."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from hicache.core.errors import CallerError
+
 from .. import executors
 from ..formats.base import Trace
 from ..replaying.options import OPTIONS, OUTPUTS, ReplayOptions, TraceOptions
-from ..terminal.options import TOKENS, Declared, OptionRecord, between, choice, option
+from ..terminal.options import TOKENS, Option, OptionRecord, between, choice, option
 
 _PAGE_SIZE = 64
 
@@ -15,8 +17,6 @@ _PAGE_SIZE = 64
 @dataclass(frozen=True)
 class PagedTraceOptions(TraceOptions):
     """A trace that is cut into pages. page_size: 0 if not given."""
-
-    HEADING = TraceOptions.HEADING
 
     page_size: int = option(
         "tokens per page (default: the trace's block size, or 64)", *TOKENS, default=0, common=True
@@ -38,17 +38,16 @@ class WorkerOptions(OptionRecord):
         ", ".join(executors.EXECUTORS), choice([*executors.EXECUTORS]), default=executors.LOCAL
     )
 
+    def check(self, replay: ReplayOptions) -> None:
+        """Raises CallerError for what workers cannot do."""
+        if replay.trace == "-":
+            raise CallerError(
+                "-: expected a file, which every worker reads, found standard input; write it to a "
+                "file"
+            )
+        executors.check(self.executor)
 
-@dataclass(frozen=True, kw_only=True)
-class OfReplays(OptionRecord):
-    """The options of a command that replays several times, and those of a replay.
 
-    replay: without those that the command has itself, or does not take.
-    """
-
-    replay: ReplayOptions
-
-
-def of_replay(without: Iterable[str] = ()) -> list[Declared]:
+def of_replay(without: Iterable[str] = ()) -> list[Option]:
     """The options of a replay that a command with several replays takes."""
     return [option for option in OPTIONS if option.name not in (*OUTPUTS, *without)]

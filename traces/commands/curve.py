@@ -27,17 +27,7 @@ _MANY = 5  # policies side by side with two decimals
 
 
 def _policies(text: str) -> tuple[str, ...]:
-    if text == "all":
-        return NAMES[1:]
-    choose = read.choice(NAMES)
-    return tuple(dict.fromkeys(choose(part.strip()) for part in text.split(",")))
-
-
-def _capacities(text: str) -> tuple[int, ...]:
-    parts = [part.strip() for part in text.split(",")]
-    if len(parts) > _MOST_CAPACITIES:
-        raise ValueError(f"expected at most {_MOST_CAPACITIES} capacities, found {len(parts)}")
-    return tuple(map(read.at_least(1), parts))
+    return NAMES[1:] if text == "all" else read.listed(read.choice(NAMES))(text)
 
 
 @dataclass(frozen=True)
@@ -52,7 +42,9 @@ class Options(PagedTraceOptions):
         default=BESIDE_LRU,
     )
     capacities: tuple[int, ...] | None = option(
-        "in pages, such as 1409,22550 (default: two for each doubling)", _capacities, "LIST"
+        "in pages, such as 1409,22550 (default: two for each doubling)",
+        read.listed(read.at_least(1), _MOST_CAPACITIES),
+        "LIST",
     )
     steady: bool = option("count hits of the second half of the requests", default=False)
     model: str | None = option(

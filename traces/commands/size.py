@@ -8,7 +8,6 @@ from typing import Any, Self
 
 from hicache.core.errors import CallerError
 
-from .. import executors
 from ..replaying.options import HOST_SIZES, ReplayOptions
 from ..reporting.outputs import check_files
 from ..sizing.answer import show
@@ -16,8 +15,8 @@ from ..sizing.candidates import STORAGE, Purchase
 from ..sizing.search import decision
 from ..sweeping.points import How
 from ..terminal import options as read
-from ..terminal.options import Declared, option, rows
-from ._options import OfReplays, WorkerOptions, of_replay
+from ..terminal.options import Option, option, rows
+from ._options import WorkerOptions, of_replay
 
 COMPILED = True
 _WITHOUT = (*HOST_SIZES, *STORAGE, "hardware", "tp", "replicas", "pp")
@@ -27,8 +26,11 @@ EPILOG = (
 )
 
 
-@dataclass(frozen=True)
-class Options(Purchase, WorkerOptions, OfReplays):
+@dataclass(frozen=True, kw_only=True)
+class Options(Purchase, WorkerOptions):
+    """replay: has none of what the search chooses."""
+
+    replay: ReplayOptions
     output: str | None = option("write the report (HTML) here", *read.OUTPUT, short="-o")
     json: str | None = option(
         "also write the document that the report is drawn from; - is stdout", *read.OUTPUT
@@ -38,13 +40,12 @@ class Options(Purchase, WorkerOptions, OfReplays):
     )
 
     @classmethod
-    def declared(cls) -> list[Declared]:
+    def declared(cls) -> list[Option]:
         return [*rows(cls), *of_replay(without=_WITHOUT)]
 
     @classmethod
-    def made(cls, values: dict[str, Any]) -> Self:
-        """The replay has none of what the search chooses."""
-        own = {row.name: values.pop(row.name) for row in rows(cls)}
+    def made(cls, values: dict[str, Any], texts: dict[str, str]) -> Self:
+        own = {option.name: values.pop(option.name) for option in rows(cls)}
         return cls(**own, replay=ReplayOptions(**values))
 
 
@@ -57,15 +58,11 @@ def run(options: Options, command: str) -> int:
             "--slo: expected the limits that requests must keep, found none; give them, such as "
             "--slo ttft=2s,tpot=50ms"
         )
-    if replay_options.trace == "-":
-        raise CallerError(
-            "-: expected a file, which every worker reads, found standard input; write it to a file"
-        )
     if replay_options.mode != "timed":
         raise CallerError(
             "--mode hits: a machine is judged by its times; leave it out, or take hicache sweep"
         )
-    executors.check(options.executor)
+    options.check(replay_options)
     out = sys.stderr if "-" in (options.output, options.json) else sys.stdout
     how = How(options.executor, options.jobs or 0, options.points, "size")
     result = decision(replay_options, options, how, command)

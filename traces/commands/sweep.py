@@ -6,7 +6,7 @@ takes one value each time. `all` stands for every name that the option knows.
 """
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from itertools import chain
@@ -14,7 +14,6 @@ from typing import Any, Self
 
 from hicache.core.errors import CallerError
 
-from .. import executors
 from ..curves import lru_curve
 from ..replaying.config import resolve
 from ..replaying.options import ReplayOptions
@@ -23,7 +22,7 @@ from ..results.record import head
 from ..sweeping import table
 from ..sweeping.points import Grid, How, Value, header_of, measured, opened_once, tasks_of
 from ..terminal import options as read
-from ..terminal.options import Declared, Names, option, rows
+from ..terminal.options import Names, Option, option, rows
 from ..terminal.output import write_json, write_whole
 from ..terminal.streams import ignore_broken_pipe, print_error
 from ..terminal.tables import print_written
@@ -31,9 +30,7 @@ from ._options import WorkerOptions, of_replay
 
 COMPILED = True
 _ALL = "all"
-_WITH_COMMAS = ", ".join(
-    declared_figure.flag for declared_figure in of_replay() if declared_figure.row.commas
-)
+_WITH_COMMAS = ", ".join(option.flag for option in of_replay() if option.commas)
 EPILOG = (
     "Every option of hicache replay with a value takes several here, separated by commas: "
     f"--host-ratio 0,1,2. {_ALL} stands for every name that an option knows: --write-policy {_ALL}."
@@ -57,80 +54,60 @@ class Options(WorkerOptions):
     )
 
     @classmethod
-    def declared(cls) -> list[Declared]:
+    def declared(cls) -> list[Option]:
         """Every option of `hicache replay`; those that may vary are lists."""
-        return [
-            *rows(cls),
-            *(
-                _as_list(declared_figure) if _varies(declared_figure) else declared_figure
-                for declared_figure in of_replay()
-            ),
-        ]
+        return [*rows(cls), *(_as_list(each) if _varies(each) else each for each in of_replay())]
 
     @classmethod
-    def made(cls, values: dict[str, Any]) -> Self:
+    def made(cls, values: dict[str, Any], texts: dict[str, str]) -> Self:
         base: dict[str, Any] = {}
         axes: dict[str, tuple[Value, ...]] = {}
-        fixed: dict[str, tuple[str, ...]] = {}
-        for declared_figure in of_replay():
-            name, result = declared_figure.name, values.pop(declared_figure.name)
-            if _varies(declared_figure) and result is not None:
-                kept: dict[Any, Value] = {}
-                for value in chain.from_iterable(result):
-                    kept.setdefault(value.value, value)
-                first, *more = kept.values()
-                if all(isinstance(item, int | Fraction) for item in kept):  # ascending
-                    first, *more = sorted(kept.values(), key=lambda value: value.value)
-                fixed[name] = declared_figure.flag, first.text
+        for declared in of_replay():
+            name, result = declared.name, values.pop(declared.name)
+            if _varies(declared) and result is not None:
+                first, *more = _distinct(chain.from_iterable(result))
                 if more:
                     axes[name] = first, *more
-                result = first.value
-            elif _varies(declared_figure):
-                result = declared_figure.default
-            elif result != declared_figure.default and not declared_figure.row.positional:
-                fixed[name] = (
-                    (declared_figure.flag,)
-                    if result is True
-                    else (declared_figure.flag, str(result))
-                )
+                texts[name], result = first.text, first.value
+            elif _varies(declared):
+                result = declared.default
             base[name] = result
-        return cls(grid=Grid(ReplayOptions(**base), axes, fixed), **values)
+        given = tuple((name, text) for name, text in texts.items() if name in base)
+        return cls(grid=Grid(ReplayOptions(**base, texts=given), axes), **values)
 
 
-def _varies(declared_figure: Declared) -> bool:
+def _varies(declared: Option) -> bool:
     """Whether the option may have several values."""
-    return not (
-        declared_figure.row.parse is None
-        or declared_figure.row.positional
-        or declared_figure.row.one_value
-    )
+    return not (declared.parse is None or declared.positional or declared.one_value)
 
 
-def _as_list(declared_figure: Declared) -> Declared:
-    shown = "" if declared_figure.default is None else f" (default: {declared_figure.default})"
-    about = (
-        declared_figure.row.help
-        if isinstance(declared_figure.row.help, str)
-        else declared_figure.row.help()
-    )
-    row = replace(
-        declared_figure.row, parse=_listed(declared_figure), several=True, help=about + shown
-    )
-    return replace(declared_figure, default=None, row=row)
+def _as_list(declared: Option) -> Option:
+    parse = _listed(declared)
+    return replace(declared, parse=parse, several=True, help=declared.about, default=None)
 
 
-def _listed(declared_figure: Declared) -> Callable[[str], tuple[Value, ...]]:
+def _listed(declared: Option) -> Callable[[str], tuple[Value, ...]]:
     """A parser of a list of what the option reads."""
-    parse = declared_figure.row.parse
+    parse = declared.parse
     assert parse is not None
 
     def read(text: str) -> tuple[Value, ...]:
         if text == _ALL and isinstance(parse, Names):
             return tuple(Value(name, parse(name)) for name in parse.known())
-        parts = [text] if declared_figure.row.commas else [part.strip() for part in text.split(",")]
+        parts = [text] if declared.commas else [part.strip() for part in text.split(",")]
         return tuple(Value(part, parse(part)) for part in parts)
 
     return read
+
+
+def _distinct(values: Iterable[Value]) -> list[Value]:
+    """Each value once; numbers ascend."""
+    kept: dict[Any, Value] = {}
+    for value in values:
+        kept.setdefault(value.value, value)
+    if all(isinstance(number, int | Fraction) for number in kept):
+        return [kept[number] for number in sorted(kept)]
+    return [*kept.values()]
 
 
 def run(options: Options, command: str) -> int:
@@ -142,11 +119,7 @@ def run(options: Options, command: str) -> int:
             "--picture: expected several --host-bytes of one server without storage, and one value "
             "of every other option; give such as --host-bytes 0,256GB,1TB"
         )
-    if grid.base.trace == "-":
-        raise CallerError(
-            "-: expected a file, which every worker reads, found standard input; write it to a file"
-        )
-    executors.check(options.executor)
+    options.check(grid.base)
     out = sys.stderr if "-" in (options.json, options.picture) else sys.stdout
     grid = replace(grid, base=replace(grid.base, check=grid.base.check or "off"))
     header = header_of(grid, command)

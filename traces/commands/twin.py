@@ -29,7 +29,7 @@ from ..devices.bench import DEVICES, Geometry, Timing, probe_of, warm
 from ..devices.runs import AtOnce, DeviceRun, OnSimulator, Service
 from ..outside import entry, spelled_out
 from ..outside import files as outside_files
-from ..replaying.options import FormatOptions
+from ..replaying.options import TraceOptions
 from ..terminal import options as read
 from ..terminal.options import option
 from ..terminal.output import check_outputs, write_json, write_whole
@@ -38,10 +38,9 @@ from ..terminal.tables import console, pairs, progress, table
 
 
 @dataclass(frozen=True)
-class Options(FormatOptions):
+class Options(TraceOptions):
     """device_pages, host_pages: None means what fits the trace."""
 
-    trace: str = option("a trace; - reads stdin", read.name, "TRACE", positional=True)
     profile: str = option("a profile that hicache calibrate wrote", *read.FILE, required=True)
     device: str = option(", ".join(DEVICES), read.choice(DEVICES), default="cpu")
     limit: int = option("only the first N requests; 0 is all", *read.COUNT_OR_0, default=200)
@@ -76,7 +75,7 @@ def run(options: Options, command: str) -> int:
             f"{calibration.path}: expected a profile of this machine ({now}), found one of {then}; "
             "run hicache calibrate here"
         )
-    trace, measured = options.read_from(options.trace, options.limit), calibration.geometry
+    trace, measured = options.opened(), calibration.geometry
     workload = AtOnce(trace.paged(int(measured["page_size"])))
     geometry, config = _sizes(options, measured, workload)
     model, profile = geometry.model, hardware.of(calibration)

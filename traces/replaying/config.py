@@ -74,7 +74,7 @@ def as_recorded(options: ReplayOptions) -> Trace:
     """The trace before the options of load change when its requests arrive."""
     if options.trace is None:
         return formats.parse(Lines(BUILTIN, _lines()), about=About(limit=options.limit))
-    return options.recorded(options.trace)
+    return options.opened()
 
 
 def with_defaults(options: ReplayOptions) -> ReplayOptions:

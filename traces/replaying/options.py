@@ -6,8 +6,8 @@ one line that says what would read it: its row names what it needs, and here is 
 Only options that were given count, so their defaults are None in the record.
 """
 
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from fractions import Fraction
 from functools import partial
@@ -30,7 +30,8 @@ from ..formats.reading import TEXT_BLOCK
 from ..formats.tables import parse_columns
 from ..outside import entry, spelled_out
 from ..terminal import options as read
-from ..terminal.options import Declared, Names, OptionRecord, flag, option, rows
+from ..terminal.options import Names, Option, OptionRecord, flag, option, rows
+from ..terminal.streams import command_line
 from .traffic import MODELS, MOST_SCALE, SPREAD, Arrivals, LoadSettings, Slo
 from .traffic import NAMES as LIMITS
 
@@ -253,11 +254,14 @@ _ARRIVING = (Need.TIMED, Need.ARRIVALS)
 
 
 @dataclass(frozen=True)
-class FormatOptions(OptionRecord):
-    """How a trace is read, where its file leaves that open."""
+class TraceOptions(OptionRecord):
+    """A trace, how much of it is read, and how, where its file leaves that open. limit: requests, 0
+    for all."""
 
     HEADING = "how the trace is read"
 
+    trace: str = usual(TRACE_HELP, read.name, "TRACE", positional=True, file=str)
+    limit: int = usual("only the first N requests", *read.COUNT, default=0, one_value=True)
     format: str | None = of_file(
         "its format, see `hicache convert --formats`", read.choice(("auto", *sorted(FORMATS)))
     )
@@ -283,50 +287,26 @@ class FormatOptions(OptionRecord):
         """Tokens of a block of text, where none are given: no more than a page has."""
         return min(TEXT_BLOCK, getattr(self, "page_size", None) or TEXT_BLOCK)
 
-    def read_from(self, path: str, limit: int) -> Trace:
-        """The trace there, read as these options say."""
-        how = self.format or "auto", limit, self.block_size, self.tokenizer, self.log
-        return open_trace(path, *how, self.text_block)
-
-
-@dataclass(frozen=True)
-class LimitOptions(FormatOptions):
-    """limit: requests, 0 for all."""
-
-    HEADING = FormatOptions.HEADING
-
-    limit: int = usual("only the first N requests", *read.COUNT, default=0, one_value=True)
-
-
-@dataclass(frozen=True)
-class TraceOptions(LimitOptions):
-    """The trace, its format and how much of it is read."""
-
-    HEADING = FormatOptions.HEADING
-
-    trace: str = usual(TRACE_HELP, read.name, "TRACE", positional=True, file=str)
-
     def opened(self) -> Trace:
-        """The trace that the options name."""
-        return self.read_from(self.trace, self.limit)
+        """The trace that the options name, read as they say."""
+        how = self.format or "auto", self.limit, self.block_size, self.tokenizer, self.log
+        return open_trace(self.trace, *how, self.text_block)
 
 
 @dataclass(frozen=True)
-class ReplayedTrace(LimitOptions):
+class ReplayedTrace(TraceOptions):
     """The trace of a replay; None for the built-in one."""
 
-    HEADING = LimitOptions.HEADING
-
-    trace: str | None = usual(
+    trace: str | None = usual(  # type: ignore[assignment]
         TRACE_HELP, read.name, "TRACE", positional=True, optional=True, file=str
     )
     sample: Fraction | None = usual(
         "only this part of it: whole sessions", read.part, "PART", needs=(Need.TRACE,)
     )
 
-    def recorded(self, path: str) -> Trace:
-        """The trace there, before a load changes when its requests arrive."""
-        trace = self.read_from(path, self.limit)
+    def opened(self) -> Trace:
+        """The trace before a load changes when its requests arrive."""
+        trace = super().opened()
         return trace if self.sample is None else sampled(trace, self.sample)
 
 
@@ -571,10 +551,7 @@ class ReplayOptions(
     texts: tuple[tuple[str, str], ...] = field(default=(), compare=False)
 
     @classmethod
-    def read(
-        cls, words: Iterable[str], prog: str = "hicache", about: str = "", epilog: str = ""
-    ) -> Self:
-        values, texts = read.read_values(cls.declared(), [*words], prog, about, epilog)
+    def made(cls, values: dict[str, Any], texts: dict[str, str]) -> Self:
         return cls(**values, texts=tuple(texts.items()))
 
     @property
@@ -596,10 +573,24 @@ class ReplayOptions(
         """What was given, but the trace and what is printed or written, as `--config` reads it."""
         texts = dict(self.texts)
         return {
-            option.flag.removeprefix("--"): option.row.parse is None or texts[option.name]
+            option.flag.removeprefix("--"): option.parse is None or texts[option.name]
             for option in OPTIONS
-            if option.name in texts and not (option.row.output or option.row.positional)
+            if option.name in texts and not (option.output or option.positional)
         }
+
+    @property
+    def command(self) -> str:
+        """The `hicache replay` with what was given."""
+        words = ["hicache", "replay", *([self.trace] if self.trace else [])]
+        for name, text in self.repeat.items():
+            words += [f"--{name}", *([text] if isinstance(text, str) else [])]
+        return command_line(words)
+
+    def without(self, name: str) -> Self:
+        """As if this option was not given."""
+        default = next(option.default for option in OPTIONS if option.name == name)
+        texts = tuple(pair for pair in self.texts if pair[0] != name)
+        return replace(self, texts=texts, **{name: default})
 
     @property
     def files(self) -> dict[str, str]:
@@ -607,7 +598,7 @@ class ReplayOptions(
         named = {}
         for declared in OPTIONS:
             value = getattr(self, declared.name)
-            path = declared.row.file(value) if declared.row.file and value is not None else None
+            path = declared.file(value) if declared.file and value is not None else None
             if path is not None:
                 named[declared.name] = path
         return named
@@ -615,7 +606,7 @@ class ReplayOptions(
     @property
     def entries(self) -> list[tuple[str, str]]:
         """The policies, schedulers and time models that the options name, with their folders."""
-        parsers = [(option.name, option.row.parse) for option in OPTIONS]
+        parsers = [(option.name, option.parse) for option in OPTIONS]
         return [
             (parse.package, value)
             for name, parse in parsers
@@ -624,14 +615,14 @@ class ReplayOptions(
         ]
 
 
-OPTIONS: list[Declared] = rows(ReplayOptions)
-OUTPUTS = tuple(option.name for option in OPTIONS if option.row.output)
+OPTIONS: list[Option] = rows(ReplayOptions)
+OUTPUTS = tuple(option.name for option in OPTIONS if option.output)
 HOST_SIZES = tuple(row.name for row in rows(HostOptions))
 
 
 def that_need(need: Need) -> tuple[str, ...]:
     """The options that only a run with this reads."""
-    return tuple(option.name for option in OPTIONS if need in option.row.needs)
+    return tuple(option.name for option in OPTIONS if need in option.needs)
 
 
 def plain(value: object) -> object:

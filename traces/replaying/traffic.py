@@ -107,12 +107,11 @@ def kept(slo: Slo, served: Served) -> dict[str, Kept]:
 
 
 class Model(NamedTuple):
-    """summary: for the help. arrivals: takes the times of the trace (one at least), the requests
-    per second on average (0 if none was given and none is needed), a coefficient of variation, and
-    a generator; returns the arrival of each request in nanoseconds, in order. cv: its default, None
-    for a model without one."""
+    """arrivals: takes the times of the trace (one at least), the requests per second on average (0
+    if none was given and none is needed), a coefficient of variation, and a generator; returns the
+    arrival of each request in nanoseconds, in order. cv: its default, None for a model without
+    one."""
 
-    summary: str
     arrivals: Callable[[Times, float, float, Draw], Times]
     needs_rate: bool = True
     cv: float | None = None
@@ -143,27 +142,16 @@ def _gamma(recorded: Times, rate_per_s: float, cv: float, draw: Draw) -> Times:
     return from_gaps(draw.gamma(shape, mean_s / shape, count))
 
 
+# gamma: with a coefficient of variation above 1 bursty; poisson: as of many independent users
 MODELS = {
-    "at-once": Model(
-        "all requests at the start",
-        lambda recorded, rate, cv, draw: np.zeros_like(recorded),
-        needs_rate=False,
-    ),
-    "gamma": Model(
-        "gamma-distributed gaps with a coefficient of variation; above 1 is bursty", _gamma, cv=2.0
-    ),
+    "at-once": Model(lambda recorded, rate, cv, draw: np.zeros_like(recorded), needs_rate=False),
+    "gamma": Model(_gamma, cv=2.0),
     "poisson": Model(
-        "exponential gaps, as of many independent users",
-        lambda recorded, rate, cv, draw: from_gaps(draw.exponential(1 / rate, len(recorded) - 1)),
+        lambda recorded, rate, cv, draw: from_gaps(draw.exponential(1 / rate, len(recorded) - 1))
     ),
-    RECORDED: Model(
-        "the times of the trace, stretched or compressed to --request-rate",
-        _recorded,
-        needs_rate=False,
-    ),
+    RECORDED: Model(_recorded, needs_rate=False),
     "uniform": Model(
-        "an even distance between requests",
-        lambda recorded, rate, cv, draw: from_gaps(np.full(len(recorded) - 1, 1 / rate)),
+        lambda recorded, rate, cv, draw: from_gaps(np.full(len(recorded) - 1, 1 / rate))
     ),
 }
 

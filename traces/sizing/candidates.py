@@ -4,7 +4,7 @@ replay.
 """
 
 import re
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from fractions import Fraction
 from functools import cache
@@ -51,7 +51,7 @@ _TODAY = "2xh100,tp=2,host=512GB"
 _MACHINE = re.compile(
     r"(?:(\d{1,3})x)?([a-z][\w.-]*)(?:,tp=(\d{1,3}))?(?:,host=(\w+))?", re.ASCII | re.IGNORECASE
 )
-_HARDWARE = next(option.row.parse for option in OPTIONS if option.name == "hardware")
+_HARDWARE = next(option.parse for option in OPTIONS if option.name == "hardware")
 _MOST_VALUES = 16
 
 
@@ -179,18 +179,6 @@ def machine(text: str) -> Candidate:
         )
     host = read.byte_size(match[4] or "0")
     return Candidate(read.choice(profile.names())(match[2]), tp, gpus // tp, host)
-
-
-def several(parse: Callable[[str], Any]) -> Callable[[str], tuple[Any, ...]]:
-    """A parser of a list of what `parse` reads, each value once."""
-
-    def values(text: str) -> tuple[Any, ...]:
-        result = tuple(dict.fromkeys(parse(part.strip()) for part in text.split(",")))
-        if len(result) > _MOST_VALUES:
-            raise ValueError(f"expected at most {_MOST_VALUES} values, found {len(result)}")
-        return result
-
-    return values
 
 
 def cost_of(candidate: Candidate, prices: Prices) -> float:
@@ -374,26 +362,26 @@ class Purchase(OptionRecord):
 
     hardware: tuple[str, ...] | None = option(
         "accelerators to choose from (default: those with a price)",
-        several(_HARDWARE),  # type: ignore[arg-type]
+        read.listed(_HARDWARE, _MOST_VALUES),  # type: ignore[arg-type]
         "LIST",
         common=True,
     )
     tp: tuple[int, ...] | None = option(
         "accelerators that share the model (default: powers of two)",
-        several(read.at_least(1)),
+        read.listed(read.at_least(1), _MOST_VALUES),
         "LIST",
         common=True,
     )
     replicas: tuple[int, ...] | None = option(
         "replicas behind a router, each with the device and the host memory of the other options "
         "(default: up to --most-gpus)",
-        several(read.at_least(1)),
+        read.listed(read.at_least(1), _MOST_VALUES),
         "LIST",
     )
     hosts: tuple[int, ...] | None = option(
         "sizes of host memory of a replica, of all its GPUs together (default: powers of two, from "
         "what adds hits to what brings nearly all)",
-        several(read.byte_size),
+        read.listed(read.byte_size, _MOST_VALUES),
         "LIST",
         named="--host-bytes",
     )

@@ -41,10 +41,10 @@ from ..replaying.sizes import TooLarge
 from ..replaying.traffic import LoadSettings, loaded
 from ..reporting.results import charted, result_of
 from ..results.record import SCHEMA, document, head
-from ..terminal.options import flag, rows
+from ..terminal.options import rows
 from ..terminal.output import Lines
 from ..terminal.signals import INTERRUPTED, cores
-from ..terminal.streams import command_line, print_error
+from ..terminal.streams import print_error
 from ..terminal.tables import progress
 
 Document = dict[str, Any]
@@ -165,12 +165,11 @@ class Value:
 
 @dataclass(frozen=True, slots=True)
 class Grid:
-    """base: the options with one value. axes: those with several, by the field of ReplayOptions.
-    fixed: the options of `base` that were given, as words of a command line."""
+    """base: the options, with the first of several values. axes: those with several, by the field
+    of ReplayOptions."""
 
     base: ReplayOptions
     axes: Mapping[str, Sequence[Value]] = field(default_factory=dict)
-    fixed: Mapping[str, Sequence[str]] = field(default_factory=dict)
 
     def __len__(self) -> int:
         return prod(map(len, self.axes.values()))
@@ -199,16 +198,18 @@ def tasks_of(grid: Grid, trace: str) -> tuple[list[Task], dict[str, str]]:
             f"the grid: expected at most {MOST_POINTS:,} points, found {len(grid):,}; give fewer "
             "values"
         )
-    names = [*grid.fixed, *grid.axes]
+    given = dict(grid.base.texts)
     result: dict[str, Task] = {}
     unread: dict[str, CallerError] = {}
     too_large: dict[str, str] = {}
     read: set[str] = set()
-    for values in product(*grid.axes.values()):
-        varied = dict(zip(grid.axes, values, strict=True))
-        options = replace(grid.base, **{name: value.value for name, value in varied.items()})
+    for chosen in product(*grid.axes.values()):
+        varied = dict(zip(grid.axes, chosen, strict=True))
+        texts = given | {name: value.text for name, value in varied.items()}
+        values = {name: value.value for name, value in varied.items()}
+        options = replace(grid.base, texts=tuple(texts.items()), **values)
         try:
-            options, left_out = _with_what_is_read(options, names)
+            options, left_out = _with_what_is_read(options)
         except TooLarge as error:
             too_large[_label(varied)] = str(error)
             continue
@@ -216,13 +217,12 @@ def tasks_of(grid: Grid, trace: str) -> tuple[list[Task], dict[str, str]]:
             where = f" (point {_label(varied)})" if len(grid) > 1 else ""
             raise CallerError(f"{error}{where}") from None
         unread |= left_out
-        read |= {*names} - {*left_out}
+        read |= {*given} - {*left_out}
         varied = {name: value for name, value in varied.items() if name not in left_out}
         key = key_of(options, trace)
         if key not in result:
             point = {name: plain(value.value) for name, value in varied.items()}
-            command = _command(options, varied, grid.fixed)
-            result[key] = Task(key, _label(varied), point, options, command)
+            result[key] = Task(key, _label(varied), point, options, options.command)
     if not result:
         raise CallerError(next(iter(too_large.values())))
     for name, why in unread.items():
@@ -232,7 +232,7 @@ def tasks_of(grid: Grid, trace: str) -> tuple[list[Task], dict[str, str]]:
 
 
 def _with_what_is_read(
-    options: ReplayOptions, names: Sequence[str]
+    options: ReplayOptions,
 ) -> tuple[ReplayOptions, dict[str, CallerError]]:
     """The options that a point reads, and why others are not read, by name."""
     scheme, _, settings = (options.storage or SIMULATED).partition(":")
@@ -248,30 +248,16 @@ def _with_what_is_read(
             resolve(options, opened_once(options))
             return options, left_out
         except Unread as error:
-            if error.field in left_out or error.field not in names:
+            if error.field not in dict(options.texts):
                 raise
             left_out[error.field] = error
-            nothing = False if error.field == "exclusive" else None
-            options = replace(options, **{error.field: nothing})  # type: ignore[arg-type]
+            options = options.without(error.field)
 
 
 def _label(varied: Mapping[str, Value]) -> str:
     """The name of a point for people, from the texts of its options."""
     words = (f"{name.replace('_', '-')}={value.text}" for name, value in varied.items())
     return " ".join(words) or "base"
-
-
-def _command(
-    options: ReplayOptions, varied: Mapping[str, Value], fixed: Mapping[str, Sequence[str]]
-) -> str:
-    """The `hicache replay` that does the same."""
-    words = ["hicache", "replay", *([options.trace] if options.trace else [])]
-    for name, own in fixed.items():
-        if name not in varied and getattr(options, name) not in (None, False):
-            words += own
-    for name, value in varied.items():
-        words += [flag(name), value.text]
-    return command_line(words)
 
 
 def header_of(grid: Grid, command: str) -> dict[str, Any]:

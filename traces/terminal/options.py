@@ -14,30 +14,32 @@ says what was expected.
 import inspect
 import re
 import tomllib
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field, fields
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, fields, replace
 from fractions import Fraction
 from itertools import pairwise
 from typing import Annotated, Any, Self
 
 from cyclopts import App, CycloptsError, Group, Parameter, Token
-from cyclopts.argument import ArgumentCollection
 from cyclopts.config import Dict
 from cyclopts.exceptions import UnknownOptionError, UnusedCliTokensError
+from cyclopts.validators import LimitedChoice
 
 from hicache import registry
 from hicache.core.errors import CallerError, closest
 from hicache.files import parsed, text_of
 
-_ROW = "row"
+_OPTION = "option"
 _CONFIG = "--config"
 _MOST_BYTES = 1 << 24  # of a file with options
 _DASH = "\0-"  # stands for -, a value and no option
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Row:
-    """What is said of one option.
+class Option:
+    """What is said of one option, at its field: `rows` adds name, default and heading.
+
+    name: of the field. heading: of the class that declares it.
 
     help: may be made when it is asked for. parse: reads a value, raises ValueError; None for a
     flag. short: a letter. named: its name, if another. positional: a value without a name, which
@@ -50,6 +52,9 @@ class Row:
     the file that a value names.
     """
 
+    name: str = ""
+    default: Any = None
+    heading: str = ""
     help: str | Callable[[], str]
     parse: Callable[[str], Any] | None = None
     metavar: str | None = None
@@ -67,24 +72,26 @@ class Row:
     commas: bool = False
     file: Callable[[str], str | None] | None = None
 
-
-@dataclass(frozen=True, slots=True)
-class Declared:
-    """An option of a record. name: of its field. heading: of the class that declares it."""
-
-    name: str
-    default: Any
-    heading: str
-    row: Row
-
     @property
     def flag(self) -> str:
-        return self.row.named or flag(self.name)
+        return self.named or flag(self.name)
 
     @property
     def shown(self) -> str:
         """What a message calls it."""
-        return (self.row.metavar or self.name) if self.row.positional else self.flag
+        return (self.metavar or self.name) if self.positional else self.flag
+
+    @property
+    def needed(self) -> bool:
+        return self.required or (self.positional and not self.optional)
+
+    @property
+    def about(self) -> str:
+        """Its help, with the default."""
+        text = self.help if isinstance(self.help, str) else self.help()
+        if self.default in (None, False, ()) or "(default: " in text:
+            return text
+        return f"{text} (default: {self.default})"
 
 
 def option(
@@ -95,9 +102,9 @@ def option(
     default: Any = None,
     **more: Any,
 ) -> Any:
-    """A field that is an option. more: what else its Row has."""
-    row = Row(help=help, parse=parse, metavar=metavar, **more)
-    return field(default=default, metadata={_ROW: row})
+    """A field that is an option. more: what else an Option has."""
+    declared = Option(help=help, parse=parse, metavar=metavar, **more)
+    return field(default=default, metadata={_OPTION: declared})
 
 
 def flag(name: str) -> str:
@@ -105,27 +112,20 @@ def flag(name: str) -> str:
     return f"--{name.replace('_', '-')}"
 
 
-def rows(record: type) -> list[Declared]:
+def rows(record: type) -> list[Option]:
     """The options of a record: common ones first, inherited ones last."""
     owner = {
         name: base
         for base in reversed(record.__mro__)
         for name in vars(base).get("__annotations__", ())
     }
-    result = [
-        Declared(
-            field.name,
-            field.default,
-            str(vars(owner[field.name]).get("HEADING", "")),
-            field.metadata[_ROW],
-        )
-        for field in fields(record)
-        if _ROW in field.metadata
-    ]
-    return sorted(
-        result,
-        key=lambda option: (not option.row.common, owner[option.name] is not record),
-    )
+    result = []
+    for each in fields(record):
+        if _OPTION in each.metadata:
+            heading = str(vars(owner[each.name]).get("HEADING", ""))
+            named = {"name": each.name, "default": each.default, "heading": heading}
+            result.append(replace(each.metadata[_OPTION], **named))
+    return sorted(result, key=lambda option: (not option.common, owner[option.name] is not record))
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,39 +133,38 @@ class OptionRecord:
     """The base of options: a frozen dataclass with one field for each option."""
 
     @classmethod
-    def declared(cls) -> list[Declared]:
+    def declared(cls) -> list[Option]:
         return rows(cls)
 
     @classmethod
-    def made(cls, values: dict[str, Any]) -> Self:
-        """The record of the values that were read, by name."""
+    def made(cls, values: dict[str, Any], texts: dict[str, str]) -> Self:
+        """The record of the values that were read, by name. texts: of the options that were given,
+        on the command line or in a file, "true" for a flag."""
         return cls(**values)
 
     @classmethod
     def read(
-        cls, words: Iterable[str], prog: str = "hicache", about: str = "", epilog: str = ""
+        cls, words: Sequence[str], prog: str = "hicache", about: str = "", epilog: str = ""
     ) -> Self:
         """The record of these words. Prints the help and exits if it is asked for. Raises
         CallerError for what is no option or no value of it."""
-        values, _ = read_values(cls.declared(), [*words], prog, about, epilog)
-        return cls.made(values)
+        return cls.made(*_read(cls.declared(), words, prog, about, epilog))
 
 
 class _RefusedError(Exception):
     """A value that an option refuses."""
 
 
-def read_values(
-    declared: Sequence[Declared], words: Sequence[str], prog: str, about: str = "", epilog: str = ""
+def _read(
+    declared: Sequence[Option], words: Sequence[str], prog: str, about: str, epilog: str
 ) -> tuple[dict[str, Any], dict[str, str]]:
-    """The values of all options, by name, and the text of those that were given, on the command
-    line or in a file, "true" for a flag; see `OptionRecord.read`."""
+    """The values of all options, and the texts of those that were given; see `OptionRecord`."""
     texts: dict[str, str] = {}
     places = [
-        f"[{text}]" if option.row.optional else text
+        f"[{text}]" if option.optional else text
         for option in declared
-        if option.row.positional
-        for text in [option.shown + "..." * option.row.several]
+        if option.positional
+        for text in [option.shown + "..." * option.several]
     ]
     app = App(
         name=prog,
@@ -202,24 +201,24 @@ def read_values(
     return values, texts
 
 
-def _used(declared: Sequence[Declared], words: Sequence[str]) -> Sequence[Declared]:
+def _used(declared: Sequence[Option], words: Sequence[str]) -> Sequence[Option]:
     """Those that the words name, since each takes time; all for a file of options or a mistake."""
     named = {word.partition("=")[0] for word in words if word.startswith("-") and word != "-"}
     few = [
         option
         for option in declared
-        if named & {option.flag, option.row.short} or option.row.positional or option.row.required
+        if named & {option.flag, option.short} or option.positional or option.required
     ]
-    known = {text for option in few for text in (option.flag, option.row.short)}
+    known = {text for option in few for text in (option.flag, option.short)}
     return few if named <= known - {_CONFIG} else declared
 
 
-def _config(declared: Sequence[Declared], words: Sequence[str]) -> list[Dict]:
+def _config(declared: Sequence[Option], words: Sequence[str]) -> list[Dict]:
     """The options in the file after `--config`: of a TOML file, or of what a command wrote as JSON,
     whose `options` repeat it."""
     paths = [word.partition("=")[2] for word in words if word.startswith(f"{_CONFIG}=")]
     paths += [path for word, path in pairwise(words) if word == _CONFIG]
-    if not paths or _CONFIG not in {option.flag for option in declared if not option.row.several}:
+    if not paths or _CONFIG not in {option.flag for option in declared if not option.several}:
         return []
     text = text_of(paths[0], "file with options", _MOST_BYTES)
     try:
@@ -234,33 +233,32 @@ def _config(declared: Sequence[Declared], words: Sequence[str]) -> list[Dict]:
     return [Dict(result, source=paths[0], use_commands_as_keys=False)]
 
 
-def _function(declared: Sequence[Declared], texts: dict[str, str]) -> Callable[..., None]:
+def _function(declared: Sequence[Option], texts: dict[str, str]) -> Callable[..., None]:
     """A function with these options as parameters. The text of each that has one goes into
     `texts`."""
-    headings = dict.fromkeys("" if option.row.common else option.heading for option in declared)
+    headings = dict.fromkeys("" if option.common else option.heading for option in declared)
     groups = {
         heading: Group(heading or "options", sort_key=place)
         for place, heading in enumerate(headings)
     }
     exclusive = {
-        word: Group(word, show=False, validator=_one_of)
-        for word in {option.row.excludes for option in declared} - {""}
+        word: Group(word, show=False, validator=LimitedChoice())
+        for word in {option.excludes for option in declared} - {""}
     }
     parameters = []
     for item in declared:
-        row = item.row
         kind: Any = inspect.Parameter.KEYWORD_ONLY
         hint: Any = Any
-        if row.positional and row.several:
+        if item.positional and item.several:
             kind = inspect.Parameter.VAR_POSITIONAL
-        elif row.positional:
+        elif item.positional:
             kind = inspect.Parameter.POSITIONAL_ONLY
-        elif row.several or row.parse is None:
-            hint = list[Any] if row.several else bool
-        listed = [groups["" if row.common else item.heading]]
-        listed += [exclusive[row.excludes]] if row.excludes else []
+        elif item.several or item.parse is None:
+            hint = list[Any] if item.several else bool
+        listed = [groups["" if item.common else item.heading]]
+        listed += [exclusive[item.excludes]] if item.excludes else []
         hint = Annotated[hint, _parameter(item, tuple(listed), texts)]
-        needed = row.required or (row.positional and (row.several or not row.optional))
+        needed = item.needed or kind is inspect.Parameter.VAR_POSITIONAL
         default = inspect.Parameter.empty if needed else item.default
         parameters.append(inspect.Parameter(item.name, kind, default=default, annotation=hint))
     parameters.sort(key=lambda parameter: parameter.kind)
@@ -273,12 +271,9 @@ def _function(declared: Sequence[Declared], texts: dict[str, str]) -> Callable[.
     return function
 
 
-def _parameter(option: Declared, groups: tuple[Group, ...], texts: dict[str, str]) -> Parameter:
+def _parameter(option: Option, groups: tuple[Group, ...], texts: dict[str, str]) -> Parameter:
     """What cyclopts knows of the option."""
-    row, parse = option.row, option.row.parse
-    about = row.help if isinstance(row.help, str) else row.help()
-    if option.default not in (None, False, ()) and "(default: " not in about:
-        about += f" (default: {option.default})"
+    parse = option.parse
 
     def convert(kind: type, tokens: Sequence[Token]) -> Any:
         assert parse is not None
@@ -288,26 +283,19 @@ def _parameter(option: Declared, groups: tuple[Group, ...], texts: dict[str, str
             values = tuple(parse(word) for word in words)
         except ValueError as error:
             raise _RefusedError(f"{option.shown}: {error}") from None
-        return values if row.several and not row.positional else values[0]
+        return values if option.several and not option.positional else values[0]
 
     return Parameter(
-        name=None if row.positional else [option.flag, *filter(None, [row.short])],
+        name=None if option.positional else [option.flag, *filter(None, [option.short])],
         converter=convert if parse else None,
         negative="",
         group=groups,
-        help=about,
+        help=option.about,
         show_default=False,
-        metavar=row.metavar or ("" if parse is None else option.name.upper()),
-        required=row.required or (row.positional and not row.optional),
-        allow_repeating=True if row.several else None,
+        metavar=option.metavar or ("" if parse is None else option.name.upper()),
+        required=option.needed,
+        allow_repeating=True if option.several else None,
     )
-
-
-def _one_of(arguments: ArgumentCollection) -> None:
-    """Refuses options that exclude each other."""
-    names = [argument.names[0] for argument in arguments if argument.tokens]
-    if len(names) > 1:
-        raise _RefusedError(f"{names[1]}: not allowed with {names[0]}; give one of them")
 
 
 # -- values
@@ -458,6 +446,18 @@ def choice(known: Sequence[str]) -> Names:
         return name
 
     return Names(parse, lambda: known)
+
+
+def listed(parse: Callable[[str], Any], most: int = 1000) -> Callable[[str], tuple[Any, ...]]:
+    """Returns a parser of values between commas, each of which is kept once."""
+
+    def read(text: str) -> tuple[Any, ...]:
+        values = tuple(dict.fromkeys(parse(part.strip()) for part in text.split(",")))
+        if len(values) > most:
+            raise ValueError(f"expected at most {most} values, found {len(values)}")
+        return values
+
+    return read
 
 
 def not_installed(option: str, extra: str, error: ModuleNotFoundError) -> CallerError:
