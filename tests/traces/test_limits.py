@@ -18,11 +18,12 @@ from traces.cli import parse
 from traces.error_bars import ALL, Group, Validated, expected_error, row, together
 from traces.replaying import playing
 from traces.replaying.config import opened, resolve
+from traces.replaying.latency import kept, spread
 from traces.replaying.options import ReplayOptions
-from traces.replaying.playing import spread
-from traces.replaying.traffic import Served, Slo, kept
+from traces.replaying.traffic import Slo
+from traces.reporting.limits import limit_of
 from traces.reporting.outputs import time_warnings as warnings
-from traces.reporting.results import limit_of, load_of, result_of
+from traces.reporting.results import load_of, result_of
 from traces.results.record import ErrorOf, ExpectedError, LoadFigures, document
 
 from .rig import jobs_of, mooncake, replayed, write
@@ -90,10 +91,9 @@ def test_a_device_pool_that_is_too_small_is_said_with_what_enlarges_it(
     assert isinstance(options, ReplayOptions)
     trace = opened(options)[1]
     settings, paged = resolve(options, trace)
-    run = playing.run(trace, paged, settings)
     refused = {"no_pages": 1, "writing_back of full": 1, "fetching": 9}
     load = LoadFigures(1.0, 0.95, False, 1.0, 1)
-    result = replace(result_of(trace, settings, run), refused=refused, load=load)
+    result = replace(result_of(playing.run(trace, paged, settings)), refused=refused, load=load)
     message = limit_of(options, settings, paged, result)
     assert message.by == "device_memory"
     assert message.why == "95.0 % of TTFT is queueing, 2 x no pages"
@@ -284,7 +284,7 @@ def test_goodput_is_the_sum_of_the_requests_that_keep_every_limit(
 
 
 def test_each_limit_is_kept_up_to_its_value_and_no_further() -> None:
-    served = Served(
+    served: Any = SimpleNamespace(
         ttft_ns=np.array([10, 11, 9, 10, 10]),
         decode_ns=np.array([0, 30, 31, 300, 300]),
         output_tokens=np.array([1, 4, 4, 201, 200]),

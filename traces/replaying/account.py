@@ -12,7 +12,6 @@ counted twice.
 from array import array
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import NamedTuple, TypeAlias
 
 import numpy as np
@@ -213,22 +212,13 @@ def turns_of(trace: Paged) -> NDArray[np.int32]:
 # -- what moved and what was refused
 
 
-@dataclass(slots=True)
-class Ended:
-    """Prefetches that ended for one reason: requests, and pages asked for, found and fetched."""
-
-    requests: int = 0
-    asked_pages: int = 0
-    found_pages: int = 0
-    fetched_pages: int = 0
-
-
 class Tally:
     """Counts, of several replicas together where it is given to all.
 
     loaded, backed_up: pages by component. evicted: pages by (tier, component). refused: how often,
-    by (reason, component). lookups, stores: in storage. ended: prefetches by reason; fetched: by
-    request, the first page of its prefetch and how many it brought.
+    by (reason, component). lookups, stores: in storage. ended: by reason how many prefetches did,
+    and the pages that they asked for, found and fetched. fetched: by request, the first page of its
+    prefetch and how many it brought.
     """
 
     def __init__(self) -> None:
@@ -237,7 +227,7 @@ class Tally:
         self.evicted: Counter[tuple[Tier, str]] = Counter()
         self.refused: Counter[tuple[str, str]] = Counter()
         self.lookups = self.stores = 0
-        self.ended: dict[str, Ended] = defaultdict(Ended)
+        self.ended = defaultdict[str, Counter[str]](Counter)
         self.fetched: dict[int, tuple[int, int]] = {}
 
     def on_event(self, event: Event, view: CoreView) -> None:
@@ -258,11 +248,12 @@ class Tally:
                 self.stores += isinstance(outcome, Store)
             elif isinstance(outcome, Prefetched):
                 self.fetched[outcome.request] = outcome.first_page, outcome.fetched_pages
-                ended = self.ended[outcome.reason or COMPLETE]
-                ended.requests += 1
-                ended.asked_pages += outcome.asked_pages
-                ended.found_pages += outcome.found_pages
-                ended.fetched_pages += outcome.fetched_pages
+                self.ended[outcome.reason or COMPLETE].update(
+                    requests=1,
+                    asked_pages=outcome.asked_pages,
+                    found_pages=outcome.found_pages,
+                    fetched_pages=outcome.fetched_pages,
+                )
 
 
 # -- what ended a hit

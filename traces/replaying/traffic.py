@@ -40,7 +40,6 @@ _UNITS = (("s", NS_PER_S), ("ms", 1_000_000), ("us", 1_000), ("ns", 1))
 _NOBODY, _SEVERAL = -1, -2
 Times: TypeAlias = NDArray[np.int64]
 Numbers: TypeAlias = NDArray[np.int64]
-Kept: TypeAlias = NDArray[np.bool_]
 Draw: TypeAlias = np.random.Generator
 
 
@@ -73,34 +72,6 @@ class Slo(NamedTuple):
 
 
 NAMES = tuple(field.removesuffix("_ns") for field in Slo._fields)
-
-
-@dataclass(frozen=True, slots=True)
-class Served:
-    """What the limits are about, of each finished request. ttft_ns: to its first token; decode_ns:
-    from there to its last one. output_tokens: at least 1. slower: how many of the times between its
-    tokens are longer than a limit."""
-
-    ttft_ns: Times
-    decode_ns: Times
-    output_tokens: Times
-    slower: Callable[[int], Times]
-
-
-def kept(slo: Slo, served: Served) -> dict[str, Kept]:
-    """Whether each request keeps each limit, by the name of the limit. Exact: no division."""
-    gaps = served.output_tokens - 1
-    result = {}
-    for name, limit in slo.limits:
-        if name == "ttft":
-            result[name] = served.ttft_ns <= limit
-        elif name == "tpot":
-            result[name] = served.decode_ns <= limit * gaps
-        elif name == "itl":  # the nearest rank: at most one gap in a hundred is longer
-            result[name] = served.slower(limit) <= gaps // 100
-        else:
-            result[name] = served.ttft_ns + served.decode_ns <= limit
-    return result
 
 
 # -- models of arrivals

@@ -1,37 +1,27 @@
-"""What a replay says before it runs, and what it prints and writes at its end."""
+"""What a replay checks and says before it runs."""
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterator
 from fractions import Fraction
 from typing import TextIO
 
 import numpy as np
-from msgspec.json import encode
-from msgspec.structs import replace
 
 from hicache.core.errors import CallerError
 from hicache.core.types import Pages
 
 from .. import outside as entries
-from ..formats.base import Jobs, Paged, Trace
+from ..formats.base import Jobs, Trace
 from ..replaying.config import ReplayConfig
 from ..replaying.options import ReplayOptions
-from ..replaying.playing import Run
-from ..replaying.timeline import timeline
 from ..replaying.traffic import NS_PER_S, RECORDED, LoadSettings
-from ..results.record import Result, document, head
-from ..terminal.output import as_json, check_outputs, write_all
-from ..terminal.streams import ignore_broken_pipe, on_one_screen, print_error
+from ..terminal.output import check_outputs
+from ..terminal.streams import on_one_screen, print_error
 from ..terminal.tables import print_sentences
-from .report import print_report
-from .results import limit_of, requests_of, result_of
 
 _LEAST_REQUESTS = 10
 _MOST_TOKENS_PER_S = 1_000_000
 _LONG_S = 3600.0
 _CROWD = 4  # requests at one instant, on average
-
-
-# -- before
 
 
 def check_files(options: ReplayOptions, **outputs: str | None) -> None:
@@ -45,22 +35,6 @@ def check_files(options: ReplayOptions, **outputs: str | None) -> None:
             f"{names[1]}: expected a file, since {names[0]} has stdout, found -; name one"
         )
     check_outputs({**options.files, **entries.files()}, **outputs)
-
-
-def check_served(options: ReplayOptions, trace: Trace) -> None:
-    """Raises CallerError if the request of `--why` is not in the trace."""
-    if options.why is None:
-        return
-    if options.json or options.requests or options.html or options.timeline:
-        raise CallerError(
-            "--why: expected no --json, --requests, --html or --timeline, which belong to a whole "
-            "replay, found one; give either"
-        )
-    if options.why >= len(trace.jobs):
-        raise CallerError(
-            f"--why: expected a request that is served, from 0 to {len(trace.jobs) - 1}, found "
-            f"{options.why}; name another"
-        )
 
 
 def warn(trace: Trace, settings: ReplayConfig) -> list[str]:
@@ -147,42 +121,3 @@ def _coarse(times: Pages) -> Iterator[str]:
 
 def _seconds(time_s: float) -> str:
     return f"{time_s:,.1f} s" if time_s < _LONG_S else f"{time_s / 3600:,.1f} h"
-
-
-# -- at the end
-
-
-def finish(
-    trace: Trace,
-    paged: Paged,
-    settings: ReplayConfig,
-    run: Run,
-    options: ReplayOptions,
-    command: str,
-    warnings: list[str],
-    out: TextIO,
-    page: Callable[[Result], str],
-) -> None:
-    """Prints the report and writes the files that were asked for, each whole or not at all.
-
-    page: the HTML report of a result.
-    """
-    result = replace(result_of(trace, settings, run), options=options.repeat)
-    result = replace(result, limit=limit_of(options, settings, paged, result))
-    with ignore_broken_pipe():
-        print_report(trace, settings, result, options.verbose, out)
-        repeat_warnings(warnings, out)
-    files: list[tuple[str, Iterable[str]]] = []
-    if options.requests:
-        rows = (encode(item).decode() + "\n" for item in requests_of(trace, run, settings.slo))
-        files.append((options.requests, rows))
-    if options.timeline and run.latency is not None:
-        fleet = run.fleet
-        ways = ({}, {}) if fleet is None else (fleet.choices, fleet.trips or {})
-        files.append((options.timeline, timeline(run.timelines, run.latency.requests, *ways)))
-    if options.json:
-        full = head(command, complete=not run.interrupted) | document(result)
-        files.append((options.json, as_json(full | {"warnings": warnings})))
-    if options.html:
-        files.append((options.html, [page(result)]))
-    write_all(files)

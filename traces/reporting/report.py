@@ -13,7 +13,7 @@ from hicache.storage.base import Losses
 from ..error_bars import row as error_row
 from ..formats.base import Trace
 from ..replaying.config import ReplayConfig
-from ..replaying.playing import Run
+from ..replaying.playing import Play
 from ..replaying.traffic import NS_PER_S, LoadedTrace
 from ..results.record import NOT_FOLLOWED, Output, Result, Share, Times, document
 from ..terminal.streams import name as shown
@@ -308,9 +308,9 @@ def _losses(losses: Losses) -> str:
 # -- one request: `--why N`
 
 
-def why_rows(trace: Trace, run: Run, index: int) -> Rows:
+def why_rows(play: Play, index: int) -> Rows:
     """(label, value) of what is known of request `index`, which must have been served."""
-    [record] = [request for request in requests_of(trace, run) if request.request == index]
+    [record] = [request for request in requests_of(play) if request.request == index]
     return [
         (name.removesuffix("_ns").replace("_", " "), value)
         for name, item in document(record).items()

@@ -35,8 +35,8 @@ from ..formats import files_of
 from ..formats.base import Trace
 from ..replaying import playing
 from ..replaying.config import BUILTIN, SIMULATED, as_recorded, resolve, simulated
+from ..replaying.latency import Hopeless
 from ..replaying.options import OPTIONS, OUTPUTS, ReplayedTrace, ReplayOptions, Unread, plain
-from ..replaying.playing import Hopeless
 from ..replaying.sizes import TooLarge
 from ..replaying.traffic import LoadSettings, loaded
 from ..reporting.results import charted, result_of
@@ -287,7 +287,7 @@ def replayed(outside: entries.Outside, task: Task) -> Document:
     hopeless = None
     if task.attain is not None and settings.slo is not None:
         hopeless = Hopeless(settings.slo, int((1 - task.attain) * len(paged.jobs)))
-    run = playing.run(
+    play = playing.run(
         *(trace, paged, settings, task.command),
         shown=lambda *_: nullcontext(lambda done: None),
         judge=hopeless,
@@ -297,9 +297,9 @@ def replayed(outside: entries.Outside, task: Task) -> Document:
     if hopeless is not None and hopeless.stopped:
         part = {"ended": hopeless.ended, "missed": hopeless.missed, "of": len(paged.jobs)}
         return head(task.command, complete=False) | named | {"stopped": part}
-    if run.interrupted:
+    if play.interrupted:
         raise KeyboardInterrupt
-    result = charted(settings, run, result_of(trace, settings, run), task.label)
+    result = charted(play, result_of(play), task.label)
     results: Document = head(task.command, complete=True) | named | document(result)
     return results
 
