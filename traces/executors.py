@@ -14,7 +14,6 @@ from collections.abc import Callable, Generator, Iterable, Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
-from importlib import import_module
 from itertools import islice
 from multiprocessing import connection, get_context
 from multiprocessing.process import BaseProcess
@@ -23,7 +22,7 @@ from typing import Any, TypeVar
 from hicache.core.errors import CallerError
 
 from .terminal import signals
-from .terminal.options import not_installed
+from .terminal.options import library
 
 LOCAL = "local"
 _POLL_S = 0.2  # how late Ctrl-C may be
@@ -66,7 +65,7 @@ def run(
 def check(name: str) -> None:
     """Raises CallerError if a package that the executor needs is missing."""
     if name != LOCAL:
-        _import(name)
+        library(name, name)
 
 
 def _local(
@@ -139,7 +138,7 @@ def _ray(
     work: Callable[[Job], Done], jobs: Iterator[Job], workers: int, options: JobOptions
 ) -> Generator[Done]:
     """On the cluster of RAY_ADDRESS, or on this machine's cores if there is none."""
-    ray = _import("ray")
+    ray = library("ray", "ray")
     if not ray.is_initialized():
         os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
         ray.init(log_to_driver=False, logging_level="ERROR", configure_logging=True)
@@ -171,13 +170,6 @@ def _ray(
 
 def _do(work: Callable[[Job], Done], job: Job) -> Done:
     return work(job)
-
-
-def _import(name: str) -> Any:
-    try:
-        return import_module(name)
-    except ModuleNotFoundError as error:
-        raise not_installed(f"--executor {name}", name, error) from None
 
 
 EXECUTORS: dict[str, Callable[..., Generator[Any]]] = {LOCAL: _local, "ray": _ray}

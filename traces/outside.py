@@ -82,12 +82,6 @@ def environment() -> Outside:
     return tuple((package, text) for (package, _), text in _texts.items())
 
 
-def options() -> list[str]:
-    """The command-line options that load the same entries again."""
-    flags = {package: how.split()[0] for package, how in registry.OPEN.items()}
-    return [word for package, text in environment() for word in (flags[package], text)]
-
-
 def files() -> dict[str, str]:
     """The files that were loaded, by a name for messages: inputs, which no output may replace."""
     return {f"file of {text}": text.rpartition(":")[0] for text in _texts.values()}

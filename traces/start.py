@@ -1,8 +1,7 @@
 """The first code of the `hicache` command: it makes Ctrl-C quiet, then loads everything else.
 
 Until the command runs, Ctrl-C ends the process at once. An exception instead would leave a
-traceback wherever an import is. A command whose file says `COMPILED = True` runs the compiled
-modules, where there are any; the others patch or read the source. Imports nothing that takes time.
+traceback wherever an import is. Imports nothing that takes time.
 """
 
 import _signal  # type: ignore[import-not-found]  # `signal` takes milliseconds to load
@@ -12,6 +11,7 @@ import sys
 
 _INTERRUPTED = 130
 _CHOICE = "HICACHE_BUILD"
+_COMPILED = ("replay", "size", "sweep")  # the others patch or read the source
 
 
 def _end(number: int, frame: object) -> None:
@@ -28,7 +28,7 @@ from importlib import import_module  # noqa: E402
 def _choose_build(command: str) -> None:
     """Sets HICACHE_BUILD for this process and its workers, and uses the compiled modules."""
     text = os.environ.get(_CHOICE, "")
-    if text == "pure" or not _may_be_compiled(command):
+    if text == "pure" or command not in _COMPILED:
         if text == "compiled":
             os.environ[_CHOICE] = "pure"
             os.write(2, f"hicache: {command} runs the pure source\n".encode())
@@ -39,14 +39,6 @@ def _choose_build(command: str) -> None:
     elif (finder.FOLDER / finder.MANIFEST).exists() or text:
         os.environ[_CHOICE] = "pure"
         os.write(2, f"hicache: running the pure source: {finder.AGAIN}\n".encode())
-
-
-def _may_be_compiled(command: str) -> bool:
-    file = os.path.join(os.path.dirname(__file__), "commands", f"{command.replace('-', '_')}.py")
-    if not command.replace("-", "").isalnum() or not os.path.exists(file):
-        return False
-    with open(file, encoding="utf-8") as source:
-        return "\nCOMPILED = True\n" in source.read()
 
 
 def main() -> int:

@@ -17,13 +17,12 @@ from traces import error_bars
 from traces.cli import parse
 from traces.error_bars import ALL, Group, Validated, expected_error, row, together
 from traces.replaying import playing
+from traces.replaying.account import kept, spread
 from traces.replaying.config import opened, resolve
-from traces.replaying.latency import kept, spread
 from traces.replaying.options import ReplayOptions
 from traces.replaying.traffic import Slo
-from traces.reporting.limits import limit_of
 from traces.reporting.outputs import time_warnings as warnings
-from traces.reporting.results import load_of, result_of
+from traces.reporting.results import limit_of, load_of, result_of
 from traces.results.record import ErrorOf, ExpectedError, LoadFigures, document
 
 from .rig import jobs_of, mooncake, replayed, write

@@ -12,13 +12,14 @@ from hicache.core.errors import CallerError
 
 from ..formats.base import NS_PER_S, Trace
 from ..replaying.account import ceiling_of
+from ..reporting import percent
 from ..reporting.outputs import time_warnings
 from ..results.record import head
 from ..terminal import options as read
 from ..terminal.options import option
 from ..terminal.output import check_outputs, write_json
 from ..terminal.streams import ignore_broken_pipe, name
-from ..terminal.tables import console, pairs, percent, print_sentences, table
+from ..terminal.tables import console, pairs, print_sentences, table
 from ._options import PagedTraceOptions
 
 _PARTINGS = 3
@@ -126,13 +127,13 @@ def _print(result: dict[str, Any], stream: Any) -> None:
         rounded = f", rounded down to pages of {size}" if size > 1 else ""
         rows.append(("prompts part at token", ", ".join(places) + rounded))
     if (cached := result["measured_cached_tokens"]) is not None:
-        share = percent(cached / result["input"]["total"])
+        share = percent(cached / result["input"]["total"], 3)
         rows.append(("cached, as measured", f"{cached:,} ({share})"))
     if (ttft_s := result["measured_ttft_p50_s"]) is not None:
         rows.append(("TTFT p50, as measured", f"{ttft_s:,.3f} s"))
     reused, size = "unknown: lengths only, nothing says what prompts share", result["page_size"]
     if (rate := result["ceiling_hit_rate"]) is not None:
-        reused = f"{result['ceiling_hit_tokens']:,} tokens, {percent(rate)}"
+        reused = f"{result['ceiling_hit_tokens']:,} tokens, {percent(rate, 3)}"
         reused += f", in pages of {max(size, result['block_size'] or 1):,}"
     rows.append(("can be reused", reused))
     out.print(pairs("Trace", rows))

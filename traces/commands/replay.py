@@ -18,17 +18,15 @@ from ..replaying.config import opened, resolve
 from ..replaying.options import ReplayOptions
 from ..replaying.playing import Play
 from ..replaying.timeline import timeline
-from ..reporting.limits import limit_of
 from ..reporting.outputs import check_files, repeat_warnings, warn
 from ..reporting.report import print_report, sentence, why_rows
-from ..reporting.results import charted, requests_of, result_of
+from ..reporting.results import charted, limit_of, requests_of, result_of
 from ..results.record import Result, document, head
 from ..terminal.output import as_json, write_all
 from ..terminal.signals import INTERRUPTED
 from ..terminal.streams import ignore_broken_pipe
 from ..terminal.tables import console, pairs
 
-COMPILED = True
 Options = ReplayOptions
 
 

@@ -18,7 +18,6 @@ from ..terminal import options as read
 from ..terminal.options import Option, option, rows
 from ._options import WorkerOptions, of_replay
 
-COMPILED = True
 _WITHOUT = (*HOST_SIZES, *STORAGE, "hardware", "tp", "replicas", "pp")
 EPILOG = (
     "Example: `hicache size trace.jsonl --slo ttft=2s,tpot=50ms -o report.html` says which machine "

@@ -28,7 +28,6 @@ from ..terminal.streams import ignore_broken_pipe, print_error
 from ..terminal.tables import print_written
 from ._options import WorkerOptions, of_replay
 
-COMPILED = True
 _ALL = "all"
 _WITH_COMMAS = ", ".join(option.flag for option in of_replay() if option.commas)
 EPILOG = (

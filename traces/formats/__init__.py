@@ -113,14 +113,14 @@ def _wrong(lines: Lines, what: str) -> NoReturn:
 def content_digest(path: str) -> str:
     """The SHA-256 of what a trace says: of its unpacked file, or of the files of its folder in
     their order. Where it lies, and how it is packed, do not count."""
-    h_a_s_h = hashlib.sha256()
+    full = hashlib.sha256()
     for file in files_of(path) if os.path.isdir(path) else [path]:
         item = hashlib.sha256()
         with opened(file) as stream:
             for line in raw_lines(file, stream):
                 item.update(line)
-        h_a_s_h.update(item.digest())
-    return h_a_s_h.hexdigest()
+        full.update(item.digest())
+    return full.hexdigest()
 
 
 def files_of(path: str) -> list[str]:

@@ -22,6 +22,7 @@ from msgspec.json import Decoder
 from hicache.core.errors import CallerError
 from hicache.files import text_of
 
+from ..terminal.options import library
 from . import reading
 from .base import MAX_REQUEST_TOKENS, MAX_TIME_MS, NS_PER_MS, NS_PER_S
 from .reading import NO_TRACE, About, Format, Head, Lines, Name, Row, Time, Tokens
@@ -363,7 +364,7 @@ def _tokenizer(path: str | None) -> Callable[[str], Sequence[int]]:
 
     if path is None:
         raise refused("none", "give one")
-    library = reading.library("tokenizers", "text")
+    tokenizers = library("tokenizers", "text")
     text = text_of(path, "tokenizer", _MOST_BYTES, "name a tokenizer.json")
 
     def tried(work: Callable[[str], Any], text: str) -> Any:
@@ -373,7 +374,7 @@ def _tokenizer(path: str | None) -> Callable[[str], Sequence[int]]:
             result = f"{path}: {str(error).partition(chr(10))[0][:120]}"
             raise refused(result, "name another tokenizer") from None
 
-    encode = tried(library.Tokenizer.from_str, text).encode
+    encode = tried(tokenizers.Tokenizer.from_str, text).encode
     return lambda text: tried(partial(encode, add_special_tokens=False), text).ids
 
 

@@ -16,7 +16,6 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from decimal import Decimal
-from importlib import import_module
 from itertools import chain, islice
 from typing import Annotated, Any, NamedTuple, NoReturn, TypeAlias, TypeVar
 
@@ -382,15 +381,6 @@ def header(lines: Lines) -> tuple[tuple[str, ...], str]:
     if text.count(delimiter) >= MOST_COLUMNS:
         lines.wrong(f"at most {MOST_COLUMNS:,} columns", "more", "leave out what is not read")
     return tuple(name.strip(' "') for name in text.split(delimiter)), delimiter
-
-
-def library(name: str, extra: str) -> Any:
-    try:
-        return import_module(name)
-    except ImportError:
-        raise CallerError(
-            f"expected the library {name}, found none; pip install 'hicache[{extra}]'"
-        ) from None
 
 
 def paths(value: object, path: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:

@@ -25,6 +25,7 @@ import numpy as np
 
 from hicache.core.errors import CallerError, closest
 
+from ..terminal.options import library
 from . import reading
 from .base import MAX_REQUEST_TOKENS, Measured
 from .pages import Segment
@@ -97,7 +98,7 @@ _NOISE = r"(?m)^.*(Error on Line|Original Line):.*$|in file \"[^\"]*\", ?"
 def _engine(lines: Lines, mark: bytes = b"") -> Iterator[tuple[Any, str]]:
     """DuckDB, which sees this file and nothing else, and the file's path as a literal. Raises
     CallerError for what the engine cannot read or evaluate."""
-    duckdb = reading.library("duckdb", "logs")
+    duckdb = library("duckdb", "logs")
     with TemporaryDirectory() as folder, duckdb.connect() as engine:
         path = Path(folder, "log")
         if lines.file is not None and not mark:

@@ -1,5 +1,5 @@
 """Counts what hit in a replay: tokens by tier and turn, what ended the hit of each request, and the
-ceiling of a cache without a limit.
+ceiling of a cache without a limit. At the end: times of requests, and which limits they keep.
 
 Only the first admission of a request counts; one that was retracted and admitted again is not
 counted twice.
@@ -12,7 +12,7 @@ counted twice.
 from array import array
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from typing import NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,14 +29,17 @@ from hicache.core.actions import (
     Store,
 )
 from hicache.core.events import Arrived, Event
-from hicache.core.types import BACKBONE, Tier
+from hicache.core.types import BACKBONE, NO_PAGES, Tier
 from hicache.core.view import CoreView
-from sim.engine.sequence import RequestResult
+from sim.engine.sequence import RequestResult, Times
+from sim.fleet import FleetResult
+from sim.replica import TimedResult
 from sim.workload import Job
 
 from ..formats.base import Jobs, Paged
-from ..results.record import NO_SHARE, NOT_FOLLOWED, Share, Tiers, Turn, share
-from .traffic import by_session
+from ..results import record
+from ..results.record import NOT_FOLLOWED, PERCENTS, Share, Spread, Tiers, Turn
+from .traffic import NS_PER_S, Slo, by_session
 
 Tokens: TypeAlias = NDArray[np.int32]  # one count for each request; below 2**24 (formats/base)
 
@@ -119,19 +122,22 @@ class Account:
 
     def _share(self, served: NDArray[np.int64]) -> Share:
         """Sums over these requests."""
-        if not len(served):
-            return NO_SHARE
-        total, ceiling = self._input[served], self._ceiling[served]
+        count, inputs, ceiling = len(served), self._input[served], self._ceiling[served]
         tiers = [np.asarray(tier)[served] for tier in (self._device, self._host, self._storage)]
         hit = tiers[0] + tiers[1] + tiers[2]
-        return share(
-            len(served),
-            _sum(total),
-            Tiers(*map(_sum, tiers)),
-            _sum(ceiling),
-            _sum(np.maximum(ceiling - hit, 0)),
-            self._pages(hit) / self._pages(total),
-            float((hit / total).mean()),
+        hits, total, most = Tiers(*map(_sum, tiers)), _sum(inputs), _sum(ceiling)
+        return Share(
+            requests=count,
+            input_tokens=total,
+            hit_tokens=hits,
+            computed_tokens=total - hits.all,
+            hit_rate=hits.all / (total or 1),
+            hit_rate_pages=self._pages(hit) / (self._pages(inputs) or 1),
+            hit_rate_mean=float((hit / inputs).sum()) / (count or 1),
+            ceiling_tokens=most,
+            ceiling_rate=most / (total or 1),
+            first_seen_tokens=total - most,
+            lost_tokens=_sum(np.maximum(ceiling - hit, 0)),
         )
 
     def _pages(self, tokens: Tokens) -> int:
@@ -358,3 +364,121 @@ def seen_before(
                 ended_by = NOT_READY
             misses[job.index] = Miss(ended_by, miss.hit, before)
         known[chain] = job.index
+
+
+# -- times of the requests that ended
+
+Kept: TypeAlias = NDArray[np.bool_]
+_COLUMNS = (
+    *("request", "arrival_ns", "first_token_ns", "finish_ns", "output_length"),
+    *("queue_ns", "load_ns", "compute_ns"),
+)
+
+
+def spread(times_ns: Times, counts: Times | None = None) -> Spread:
+    """Mean and percentiles in seconds; zeros without observations. counts: how often each time
+    occurs; None for once."""
+    if not len(times_ns):
+        return Spread(0.0, 0.0, 0.0, 0.0, 0.0)
+    points: NDArray[Any]
+    if counts is None:
+        mean = float(times_ns.mean())
+        points = np.percentile(times_ns, PERCENTS, method="inverted_cdf")
+    else:
+        order = np.argsort(times_ns)
+        up_to = np.cumsum(counts[order])
+        total = int(up_to[-1])
+        mean = float(np.dot(times_ns[order].astype(np.float64), counts[order])) / total
+        ranks = [-(-percent * total // 100) for percent in PERCENTS]
+        points = times_ns[order][np.searchsorted(up_to, ranks)]
+    return Spread(mean / NS_PER_S, *(float(point) / NS_PER_S for point in points))
+
+
+class Latency:
+    """Of each request that ended, in the order of the trace: int64 nanoseconds, and tokens.
+
+    ttft_ns = queue_ns + load_ns + compute_ns: see RequestResult in sim/engine/sequence. decode_ns:
+    from the first token to the last one.
+    """
+
+    def __init__(self, result: TimedResult | FleetResult) -> None:
+        self.requests, self.makespan_ns = result.requests, result.makespan_ns
+        rows = [[getattr(request, name) for name in _COLUMNS] for request in self.requests]
+        columns = np.array(rows, dtype=np.int64).reshape(-1, len(_COLUMNS)).T
+        self.numbers, self.arrivals_ns, first, finish, self.output_tokens, *parts = columns
+        self.queue_ns, self.load_ns, self.compute_ns = parts
+        self.ttft_ns, self.decode_ns = first - self.arrivals_ns, finish - first
+        self._gaps = result.gaps
+
+    @property
+    def generated_tokens(self) -> int:
+        return int(self.output_tokens.sum())
+
+    @property
+    def tokens_per_s(self) -> float:
+        """Output tokens per second of the whole run."""
+        return self.generated_tokens * NS_PER_S / self.makespan_ns if self.makespan_ns else 0.0
+
+    @property
+    def figures(self) -> record.Times:
+        """The distributions of the times."""
+        gaps = [(NO_PAGES, NO_PAGES), *(gaps.weighted(self.numbers) for gaps in self._gaps)]
+        times, counts = (np.concatenate(each) for each in zip(*gaps, strict=True))
+        several = self.output_tokens > 1
+        return record.Times(
+            ttft=spread(self.ttft_ns),
+            queue=spread(self.queue_ns),
+            load=spread(self.load_ns),
+            compute=spread(self.compute_ns),
+            tpot=spread(self.decode_ns[several] // (self.output_tokens[several] - 1)),
+            itl=spread(times, counts),
+            makespan=self.makespan_ns / NS_PER_S,
+        )
+
+    def slower(self, limit_ns: int) -> Times:
+        """How many of the times between two tokens of each request are longer than a limit."""
+        most = int(self.numbers.max(initial=-1)) + 1
+        none = np.zeros(most, dtype=np.int64)
+        return sum((gaps.slower(limit_ns, most) for gaps in self._gaps), none)[self.numbers]
+
+
+# -- limits
+
+
+def missed(slo: Slo, ttft_ns: Any, decode_ns: Any, gaps: Any) -> dict[str, Any]:
+    """Whether a request, or each of several, misses each limit but that of `itl`, by its name.
+    Exact: no division. gaps: between its tokens."""
+    times = {"ttft": ttft_ns, "tpot": decode_ns, "e2e": ttft_ns + decode_ns}
+    most = {name: limit * (gaps if name == "tpot" else 1) for name, limit in slo.limits}
+    return {name: times[name] > limit for name, limit in most.items() if name in times}
+
+
+def kept(slo: Slo, latency: Latency) -> Mapping[str, Kept]:
+    """Whether each request keeps each limit, by the name of the limit."""
+    gaps = np.maximum(latency.output_tokens, 1) - 1
+    result = missed(slo, latency.ttft_ns, latency.decode_ns, gaps)
+    if slo.itl_ns is not None:  # the nearest rank: at most one gap in a hundred is longer
+        result["itl"] = latency.slower(slo.itl_ns) > gaps // 100
+    return {name: ~result[name] for name, _ in slo.limits}
+
+
+class Hopeless:
+    """Stops a replay of which too many requests missed a limit. slo: the limits, `itl` does not
+    count. most: requests that may miss them.
+
+    ended: requests that have ended. missed: how many of them missed a limit. stopped: whether the
+    replay was stopped.
+    """
+
+    def __init__(self, slo: Slo, most: int) -> None:
+        self._slo, self._most = slo, most
+        self.ended = self.missed = 0
+        self.stopped = False
+
+    def __call__(self, result: RequestResult) -> bool:
+        ttft_ns = result.first_token_ns - result.arrival_ns
+        decode_ns, gaps = result.finish_ns - result.first_token_ns, max(1, result.output_length) - 1
+        self.ended += 1
+        self.missed += any(missed(self._slo, ttft_ns, decode_ns, gaps).values())
+        self.stopped = self.missed > self._most
+        return self.stopped

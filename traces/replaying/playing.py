@@ -54,9 +54,8 @@ from sim.world import NO_RETENTION, Retention, RetentionOptions, RoundOptions, W
 
 from ..formats.base import Paged, Trace
 from ..terminal.tables import progress
-from .account import Account, Miss, Misses, Tally, ceiling_of, conversations, seen_before
+from .account import Account, Latency, Miss, Misses, Tally, ceiling_of, conversations, seen_before
 from .config import ReplayConfig
-from .latency import Latency
 from .timeline import Timeline
 
 HELD_IN_HITS = 8  # without a clock: requests for each replica that a router takes for running

@@ -6,7 +6,6 @@ from typing import TextIO
 
 import numpy as np
 
-from hicache.core.errors import CallerError
 from hicache.core.types import Pages
 
 from .. import outside as entries
@@ -29,11 +28,6 @@ def check_files(options: ReplayOptions, **outputs: str | None) -> None:
 
     It must not replace a file that the command reads. outputs: by option; None if not asked for.
     """
-    if list(outputs.values()).count("-") > 1:
-        names = [f"--{name}" for name, path in outputs.items() if path == "-"]
-        raise CallerError(
-            f"{names[1]}: expected a file, since {names[0]} has stdout, found -; name one"
-        )
     check_outputs({**options.files, **entries.files()}, **outputs)
 
 

@@ -17,8 +17,8 @@ from ..replaying.playing import Play
 from ..replaying.traffic import NS_PER_S, LoadedTrace
 from ..results.record import NOT_FOLLOWED, Output, Result, Share, Times, document
 from ..terminal.streams import name as shown
-from ..terminal.tables import console, pairs, percent, table
-from . import reason_name
+from ..terminal.tables import console, pairs, table
+from . import percent, reason_name
 from .results import requests_of
 
 Rows = list[tuple[str, str]]
@@ -209,7 +209,7 @@ def _hits(settings: ReplayConfig, result: Result, verbose: bool) -> Table:
         "ceiling, token-weighted": lambda share: share.ceiling_rate,
     }
     for name, rate in rates.items():
-        made.add_row(name, "", percent(rate(full)), "", percent(rate(steady)))
+        made.add_row(name, "", percent(rate(full), 3), "", percent(rate(steady), 3))
     if measured and measured.cached_tokens is not None:
         cached = measured.cached_tokens
         made.add_row("measured in the log", *_tokens(cached, cached / result.trace.input_tokens))
@@ -217,7 +217,7 @@ def _hits(settings: ReplayConfig, result: Result, verbose: bool) -> Table:
 
 
 def _tokens(tokens: int, rate: float) -> tuple[str, str]:
-    return f"{tokens:,}", percent(rate)
+    return f"{tokens:,}", percent(rate, 3)
 
 
 def _latency(result: Result, times: Times, output: Output, verbose: bool) -> Table:
@@ -274,7 +274,7 @@ def _result(result: Result, verbose: bool) -> Iterator[tuple[str, str]]:
     if result.expected_error:
         yield "error", error_row(result.expected_error)
     if result.stages is not None:
-        rates = [percent(rate) for rate in result.stages.idle_rate]
+        rates = [percent(rate, 3) for rate in result.stages.idle_rate]
         idle = ", ".join(rates) if len(rates) <= _MOST else f"{min(rates)} to {max(rates)}"
         yield (
             "stages idle",

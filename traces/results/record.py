@@ -95,35 +95,6 @@ class Share(Struct, frozen=True):
         return tokens / self.input_tokens if self.input_tokens else 0.0
 
 
-def share(
-    requests: int,
-    input_tokens: int,
-    hits: Tiers,
-    ceiling: int,
-    lost: int,
-    rate_pages: float,
-    rate_mean: float,
-) -> Share:
-    """The figures that follow from the sums."""
-    total = input_tokens or 1
-    return Share(
-        requests=requests,
-        input_tokens=input_tokens,
-        hit_tokens=hits,
-        computed_tokens=input_tokens - hits.all,
-        hit_rate=hits.all / total,
-        hit_rate_pages=rate_pages,
-        hit_rate_mean=rate_mean,
-        ceiling_tokens=ceiling,
-        ceiling_rate=ceiling / total,
-        first_seen_tokens=input_tokens - ceiling,
-        lost_tokens=lost,
-    )
-
-
-NO_SHARE = share(0, 0, Tiers(0, 0, 0), 0, 0, 0.0, 0.0)
-
-
 class TraceFigures(Struct, frozen=True):
     """What was played, after `--limit`.
 

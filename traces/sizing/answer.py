@@ -13,6 +13,8 @@ from ..html import render, report
 from ..reporting import digits, gigabytes, percent, pools_note
 from ..reporting.outputs import time_warnings
 from ..reporting.report import load_rows
+from ..results.record import TraceFigures
+from ..results.record import document as as_document
 from ..sweeping.points import Document
 from ..terminal.output import as_json, write_all
 from ..terminal.streams import ignore_broken_pipe
@@ -33,12 +35,7 @@ def show(decision: Decision, command: str, out: TextIO, html: str | None, json: 
     full = report(
         f"What to buy for {os.path.basename(trace.path)}",
         command,
-        {
-            "path": trace.path,
-            "format": trace.format,
-            "requests": len(trace.jobs),
-            "input_tokens": trace.jobs.input_tokens,
-        },
+        as_document(TraceFigures.of(trace)),
         [document for document in documents if document and "stopped" not in document],
         curve=decision.offer.curves.document() if decision.offer.curves else None,
         verdict={

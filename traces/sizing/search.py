@@ -12,7 +12,7 @@ next replay: first the cheapest that should serve, then the strongest of those t
 guess decides how many replays there are, never the answer.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from fractions import Fraction
 from math import ceil, sqrt
@@ -26,7 +26,7 @@ from ..curves import Curve, lru_curve
 from ..formats.base import Trace, sampled
 from ..replaying.options import ReplayOptions
 from ..replaying.traffic import SPREAD, Arrivals, Slo
-from ..reporting import percent
+from ..reporting import percent, seconds
 from ..reporting.outputs import is_coarse
 from ..sweeping import points
 from ..sweeping.points import Document, How, Measured, Task, Traces, opened_once
@@ -104,10 +104,11 @@ def decision(replay_options: ReplayOptions, purchase: Purchase, how: How, comman
         confidence |= _sensitivity(trials, answer, rows, probe)
     places = {"answer": answer, "runner_up": runner_up, "today": today}
     sample = {"part": float(part), "requests": requests, "hit_rate_error": hits_error}
+    limits = base.slo.limits if base.slo else ()
     names = ("requests", "requests_per_s", "input_tokens", "output_tokens")
     document = {
         **{name: None if place is None else rows[place] for name, place in places.items()},
-        "limits": " and ".join(_limits(base)),
+        "limits": " and ".join(f"{name.upper()} {seconds(limit / 1e9)}" for name, limit in limits),
         "attain": float(purchase.attain),
         "demand": {name: getattr(offer.demand, name) or None for name in names},
         "prices": {
@@ -149,17 +150,6 @@ def _row(offer: Offer, place: int, document: Document | None) -> Document:
         "served": document and offer.serves(document),
         "why": why,
     }
-
-
-def _limits(options: ReplayOptions) -> Iterator[str]:
-    assert options.slo is not None
-    for name, limit in options.slo.limits:
-        seconds = limit / 1e9
-        yield (
-            f"{name.upper()} {seconds:g} s"
-            if seconds >= 1
-            else f"{name.upper()} {seconds * 1e3:g} ms"
-        )
 
 
 def _spread_of(base: ReplayOptions, traces: Traces) -> tuple[ReplayOptions, bool]:

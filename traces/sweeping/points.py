@@ -9,13 +9,14 @@ on where it ended: each is kept in a file of JSON lines when it is done, a heade
 a line for each point. A worker opens the trace once.
 """
 
+import fcntl
 import gc
 import hashlib
 import json
 import os
 import time
-from collections.abc import Generator, Mapping, Sequence
-from contextlib import ExitStack, closing, nullcontext
+from collections.abc import Generator, Iterator, Mapping, Sequence
+from contextlib import ExitStack, closing, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import cache, partial
@@ -24,32 +25,33 @@ from itertools import product
 from math import prod
 from operator import attrgetter
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, Self
 
 from hicache.core.errors import CallerError
 from hicache.version import VERSION
 
 from .. import executors
 from .. import outside as entries
-from ..formats import files_of
+from ..formats import content_digest
 from ..formats.base import Trace
 from ..replaying import playing
+from ..replaying.account import Hopeless
 from ..replaying.config import BUILTIN, SIMULATED, as_recorded, resolve, simulated
-from ..replaying.latency import Hopeless
 from ..replaying.options import OPTIONS, OUTPUTS, ReplayedTrace, ReplayOptions, Unread, plain
 from ..replaying.sizes import TooLarge
-from ..replaying.traffic import LoadSettings, loaded
+from ..replaying.traffic import loaded
 from ..reporting.results import charted, result_of
 from ..results.record import SCHEMA, document, head
 from ..terminal.options import rows
-from ..terminal.output import Lines
-from ..terminal.signals import INTERRUPTED, cores
+from ..terminal.output import unwritable
+from ..terminal.signals import INTERRUPTED, cores, deferred
 from ..terminal.streams import print_error
 from ..terminal.tables import progress
 
 Document = dict[str, Any]
 MOST_POINTS = 10_000
 KIND, POINT = "sweep", "point"  # of a header, and of a point
+_BEGIN = f'{{"schema": {SCHEMA}, "kind": "{KIND}"'.encode()  # of a file, so no other is cut off
 _SHORT = 16  # hexadecimal digits of a key and of a version
 _DECIDES = (
     *("hicache", "invariants", "sim", "traces.error_bars", "traces.formats", "traces.generators"),
@@ -75,25 +77,9 @@ def decisions() -> str:
     return digest.hexdigest()[:_SHORT]
 
 
-def trace_digest(path: str | None) -> str:
-    """The SHA-256 of a trace: of its file, of the files of a folder that it may be read from, or
-    the built-in one's name."""
-    if path is None:
-        return BUILTIN
-    digest = hashlib.sha256()
-    try:
-        is_folder = os.path.isdir(path)
-        for file in files_of(path) if is_folder else [path]:
-            if is_folder:
-                digest.update(os.path.relpath(file, path).encode() + b"\0")
-            with open(file, "rb") as stream:
-                while piece := stream.read(1 << 20):
-                    digest.update(piece)
-    except OSError as error:
-        raise CallerError(
-            f"{path}: expected a readable trace file, found: {error.strerror}; check the path"
-        ) from None
-    return digest.hexdigest()
+def digest_of(path: str | None) -> str:
+    """Of what a file or trace says; the name of the built-in one."""
+    return BUILTIN if path is None else content_digest(path)
 
 
 def key_of(options: ReplayOptions, trace: str) -> str:
@@ -104,7 +90,7 @@ def key_of(options: ReplayOptions, trace: str) -> str:
         "decisions": decisions(),
         "trace": trace,
         "options": _canonical(options),
-        "files": {path: trace_digest(path) for path in sorted({*named, *filter(None, sources)})},
+        "files": {path: digest_of(path) for path in sorted({*named, *filter(None, sources)})},
     }
     return hashlib.sha256(json.dumps(full, sort_keys=True).encode()).hexdigest()[:_SHORT]
 
@@ -123,30 +109,29 @@ class Traces:
     """Opens traces, and keeps the last one: as it was recorded, and with the last load."""
 
     def __init__(self) -> None:
-        self._read: tuple[object, ...] = ()
-        self._load: LoadSettings | None = None
-        self._by_reading: dict[tuple[object, ...], Trace] = {}
-        self._recorded: Trace | None = None
-        self._trace: Trace | None = None
+        self._kept: dict[object, Trace] = {}
+        self._recorded: tuple[object, Trace] | None = None
+        self._loaded: tuple[object, Trace] | None = None
 
     def hold(self, options: ReplayOptions, recorded: Trace) -> None:
         """Keeps a trace that was read already: what these options read, before their load."""
-        self._by_reading[_READ(options)], self._read = recorded, ()
+        self._kept[_READ(options)] = recorded
 
     def __call__(self, options: ReplayOptions) -> Trace:
-        recorded, load = self.recorded(options), options.load
-        if self._trace is None or load != self._load:
-            self._trace, self._load = loaded(load, recorded), load
-        return self._trace
+        how = _READ(options), options.load
+        if self._loaded is None or self._loaded[0] != how:
+            self._loaded = how, loaded(options.load, self.recorded(options))
+        return self._loaded[1]
 
     def recorded(self, options: ReplayOptions) -> Trace:
         """The trace before its load."""
         read = _READ(options)
-        if self._recorded is None or read != self._read:
-            self._recorded = self._trace = None  # there is room for one
-            self._recorded = self._by_reading.get(read) or as_recorded(options)
-            self._read = read
-        return self._recorded
+        if read in self._kept:
+            return self._kept[read]
+        if self._recorded is None or self._recorded[0] != read:
+            self._recorded = self._loaded = None  # there is room for one
+            self._recorded = read, as_recorded(options)
+        return self._recorded[1]
 
 
 opened_once = Traces()  # of this process
@@ -267,7 +252,7 @@ def header_of(grid: Grid, command: str) -> dict[str, Any]:
         "hicache_version": VERSION,
         "decisions": decisions(),
         "command": command,
-        "trace": {"path": base.trace, "sha256": trace_digest(base.trace)},
+        "trace": {"path": base.trace, "sha256": digest_of(base.trace)},
         "base": _canonical(base),
         "grid": {name: [plain(value.value) for value in axis] for name, axis in grid.axes.items()},
     }
@@ -304,34 +289,87 @@ def replayed(outside: entries.Outside, task: Task) -> Document:
     return results
 
 
-class SweepFile(Lines):
-    """done: documents of points, by key."""
+class SweepFile:
+    """JSON lines, each added when it is known, so what is done stays whatever ends the command. A
+    line that was cut off (a killed command, a full disk) is removed when the file is opened again.
 
-    begins = f'{{"schema": {SCHEMA}, "kind": "{KIND}"'.encode()
+    done: documents of points, by key. repaired: whether a line that was cut off had to go.
+    """
 
     def __init__(self, path: str, stream: BinaryIO) -> None:
         self.done: dict[str, Document] = {}
+        self.repaired = False
+        self._path, self._stream = path, stream
         self._headers: list[Document] = []
-        super().__init__(path, stream)
+        self._read()
+
+    @classmethod
+    @contextmanager
+    def opened(cls, path: str) -> Iterator[Self]:
+        """The file at this path, made if it is missing. Raises CallerError if it cannot be, if it
+        is another one, or if another command writes to it."""
+        try:
+            stream = open(path, "a+b")  # noqa: SIM115
+        except OSError as error:
+            raise unwritable(path, error.strerror) from None
+        with stream:
+            try:
+                fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError:
+                raise unwritable(path, "another command that writes to it") from None
+            yield cls(path, stream)
 
     def begin(self, values: Mapping[str, Any]) -> None:
         """Adds the header, unless the last grid was the same one. Raises CallerError if the file
         belongs to another trace or another version of this project."""
         header: Document = {"schema": SCHEMA, "kind": KIND, **values}
         first, last = (self._headers or [header])[0], (self._headers or [{}])[-1]
-        if first["trace"]["sha256"] != header["trace"]["sha256"]:
-            raise self._another("the trace")
-        if first.get("decisions") != header["decisions"]:
-            raise self._another("this version")
+        same = {
+            "the trace": first["trace"]["sha256"] == header["trace"]["sha256"],
+            "this version": first.get("decisions") == header["decisions"],
+        }
+        for what, is_same in same.items():
+            if not is_same:
+                raise CallerError(
+                    f"{self._path}: expected a sweep of {what}, found one of another; name another "
+                    "file"
+                )
         if any(last.get(key) != header[key] for key in ("base", "grid")):
             self.append(header)
 
-    def _another(self, what: str) -> CallerError:
-        return CallerError(
-            f"{self.path}: expected a sweep of {what}, found one of another; name another file"
-        )
+    def append(self, line: Mapping[str, Any]) -> None:
+        try:
+            with deferred():  # Ctrl-C would cut the line off
+                self._stream.write(json.dumps(line).encode() + b"\n")
+                self._stream.flush()
+                os.fsync(self._stream.fileno())
+        except OSError as error:
+            raise unwritable(self._path, error.strerror) from None
 
-    def take(self, line: Any) -> None:
+    def _read(self) -> None:
+        end = 0
+        self._stream.seek(0)
+        for number, line in enumerate(self._stream, 1):
+            full = line.endswith(b"\n")
+            if not full and (number > 1 or _BEGIN.startswith(line[: len(_BEGIN)])):
+                self.repaired = True
+                self._stream.truncate(end)
+                break
+            end += len(line)
+            try:
+                if not full:
+                    raise ValueError("cut off")
+                self._take(json.loads(line))
+            except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+                expected = "a point or a header" if self._headers else "the header"
+                raise CallerError(
+                    f"{self._path}:{number}: expected {expected} of a sweep, found "
+                    f"{line[:40].decode(errors='replace')!a}; name another file"
+                ) from None
+        self._stream.seek(0, os.SEEK_END)
+
+    def _take(self, line: Any) -> None:
+        """Takes a line. Raises one of the errors of a wrong shape if it is none of a sweep."""
         if line["kind"] == KIND:
             line["trace"]["sha256"]
             self._headers.append(line)
@@ -339,9 +377,6 @@ class SweepFile(Lines):
             self.done[line["key"]] = line
         else:
             raise ValueError
-
-    def expected(self) -> str:
-        return f"{'a point or a header' if self._headers else 'the header'} of a sweep"
 
 
 @dataclass(frozen=True, slots=True)

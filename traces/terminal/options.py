@@ -17,6 +17,7 @@ import tomllib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, fields, replace
 from fractions import Fraction
+from importlib import import_module
 from itertools import pairwise
 from typing import Annotated, Any, Self
 
@@ -460,10 +461,11 @@ def listed(parse: Callable[[str], Any], most: int = 1000) -> Callable[[str], tup
     return read
 
 
-def not_installed(option: str, extra: str, error: ModuleNotFoundError) -> CallerError:
-    """The error for a library that an option needs. extra: that of the project which brings it."""
-    missing = str(error.name).partition(".")[0]
-    return CallerError(
-        f"{option}: expected {missing} to be installed, and it is not; install it (in a clone: "
-        f".venv/bin/pip install -e '.[{extra}]')"
-    )
+def library(name: str, extra: str) -> Any:
+    """The library. extra: that of the project which brings it. Raises CallerError without it."""
+    try:
+        return import_module(name)
+    except ImportError:
+        raise CallerError(
+            f"expected the library {name}, found none; pip install 'hicache[{extra}]'"
+        ) from None

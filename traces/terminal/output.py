@@ -1,11 +1,10 @@
-"""Writes files completely or not at all, and never over an input; or adds whole lines to one.
+"""Writes files completely or not at all, and never over an input.
 
 A text goes to a draft in the same folder, which then replaces the target. The old file stays until
 then. Devices and pipes are written to and never replaced. The name of a draft says which process
 made it, on which machine; what a killed command left is removed by a later one.
 """
 
-import fcntl
 import json
 import os
 import platform
@@ -13,17 +12,15 @@ import re
 import stat
 import sys
 import zlib
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
-from typing import Any, BinaryIO, Self
+from typing import Any
 
 import zstandard
 
 from hicache.core.errors import CallerError
 
-from .signals import deferred
 from .streams import raw
 
 _ANYONE_WRITES = stat.S_IWUSR | stat.S_IWGRP | stat.S_IWOTH  # root could write without
@@ -106,6 +103,11 @@ def check_outputs(inputs: Mapping[str, str | None], **outputs: str | None) -> No
     Call it before any work. A file is the same by its name or by any link. Both: by what names the
     file, an output by its option without hyphens; None or "-" if there is no file.
     """
+    streamed = [f"--{name}" for name, path in outputs.items() if path == "-"]
+    if len(streamed) > 1:
+        raise CallerError(
+            f"{streamed[1]}: expected a file, since {streamed[0]} has stdout, found -; name one"
+        )
     seen = {_identity(path): name for name, path in inputs.items() if path and path != "-"}
     seen.pop("", None)
     for name, path in outputs.items():
@@ -203,76 +205,3 @@ def _remove_leftovers(folder: Path) -> None:
                     os.unlink(entry.path)
                 except OSError:  # somebody else's process of this number
                     pass
-
-
-class Lines(ABC):
-    """A file to which a command adds a line, a JSON object, whenever something is done, such as the
-    points of a sweep; so what is done stays whatever ends the command.
-
-    A line that was cut off (a killed command, a full disk) is removed when the file is opened
-    again. begins: how its first line begins, so that another file is never cut off. repaired:
-    whether a line that was cut off had to go.
-    """
-
-    begins = b""
-
-    def __init__(self, path: str, stream: BinaryIO) -> None:
-        self.path = path
-        self.repaired = False
-        self._stream = stream
-        self._read()
-
-    @classmethod
-    @contextmanager
-    def opened(cls, path: str) -> Iterator[Self]:
-        """The file at this path, made if it is missing, for reading and adding. Raises CallerError
-        if it cannot be, if it is another one, or if another command writes to it."""
-        try:
-            stream = open(path, "a+b")  # noqa: SIM115
-        except OSError as error:
-            raise unwritable(path, error.strerror) from None
-        with stream:
-            try:
-                fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except OSError:
-                raise unwritable(path, "another command that writes to it") from None
-            yield cls(path, stream)
-
-    @abstractmethod
-    def take(self, line: Any) -> None:
-        """Takes what a line holds. Raises one of the errors of a wrong shape if it is none of this
-        file."""
-
-    @abstractmethod
-    def expected(self) -> str:
-        """What the next line should be, in words."""
-
-    def append(self, line: Mapping[str, Any]) -> None:
-        try:
-            with deferred():  # Ctrl-C would cut the line off
-                self._stream.write(json.dumps(line).encode() + b"\n")
-                self._stream.flush()
-                os.fsync(self._stream.fileno())
-        except OSError as error:
-            raise unwritable(self.path, error.strerror) from None
-
-    def _read(self) -> None:
-        end = 0
-        self._stream.seek(0)
-        for number, line in enumerate(self._stream, 1):
-            full = line.endswith(b"\n")
-            if not full and (number > 1 or self.begins.startswith(line[: len(self.begins)])):
-                self.repaired = True
-                self._stream.truncate(end)
-                break
-            end += len(line)
-            try:
-                if not full:
-                    raise ValueError("cut off")
-                self.take(json.loads(line))
-            except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
-                raise CallerError(
-                    f"{self.path}:{number}: expected {self.expected()}, found "
-                    f"{line[:40].decode(errors='replace')!a}; name another file"
-                ) from None
-        self._stream.seek(0, os.SEEK_END)

@@ -97,11 +97,6 @@ def print_written(paths: Iterable[str | None], stream: TextIO | None = None) -> 
             console(stream).print(f"wrote {', '.join(written)}")
 
 
-def percent(rate: float, places: int = 3) -> str:
-    """A share for a table; sentences and charts round it to one decimal place."""
-    return f"{rate * 100:.{places}f} %"
-
-
 @contextmanager
 def progress(label: str, total: int, unit: str = "requests") -> Iterator[Callable[[int], None]]:
     """Yields a function that takes the number of units done so far."""
