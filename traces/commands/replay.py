@@ -18,11 +18,11 @@ from ..replaying.config import opened, resolve
 from ..replaying.options import ReplayOptions
 from ..replaying.playing import Play
 from ..replaying.timeline import timeline
-from ..reporting.outputs import check_files, repeat_warnings, warn
+from ..reporting.outputs import repeat_warnings, warn
 from ..reporting.report import print_report, sentence, why_rows
 from ..reporting.results import charted, limit_of, requests_of, result_of
 from ..results.record import Result, document, head
-from ..terminal.output import as_json, write_all
+from ..terminal.output import as_json, check_outputs, write_all
 from ..terminal.signals import INTERRUPTED
 from ..terminal.streams import ignore_broken_pipe
 from ..terminal.tables import console, pairs
@@ -35,7 +35,7 @@ def run(options: ReplayOptions, command: str) -> int:
     started = time.perf_counter()
     names = ("json", "requests", "html", "timeline")
     outputs: dict[str, str | None] = {name: getattr(options, name) for name in names}
-    check_files(options, **outputs)
+    check_outputs(options.inputs, **outputs)
     # with a document on standard output, everything else goes to standard error
     out = sys.stderr if "-" in outputs.values() else sys.stdout
     options, trace = opened(options)

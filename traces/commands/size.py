@@ -9,13 +9,13 @@ from typing import Any, Self
 from hicache.core.errors import CallerError
 
 from ..replaying.options import HOST_SIZES, ReplayOptions
-from ..reporting.outputs import check_files
 from ..sizing.answer import show
 from ..sizing.candidates import STORAGE, Purchase
 from ..sizing.search import decision
 from ..sweeping.points import How
 from ..terminal import options as read
 from ..terminal.options import Option, option, rows
+from ..terminal.output import check_outputs
 from ._options import WorkerOptions, of_replay
 
 _WITHOUT = (*HOST_SIZES, *STORAGE, "hardware", "tp", "replicas", "pp")
@@ -51,7 +51,7 @@ class Options(Purchase, WorkerOptions):
 def run(options: Options, command: str) -> int:
     replay_options = options.replay
     named = {"output": options.output, "json": options.json, "points": options.points}
-    check_files(replay_options, **named)
+    check_outputs(replay_options.inputs, **named)
     if replay_options.slo is None:
         raise CallerError(
             "--slo: expected the limits that requests must keep, found none; give them, such as "

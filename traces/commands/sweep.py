@@ -17,13 +17,13 @@ from hicache.core.errors import CallerError
 from ..curves import lru_curve
 from ..replaying.config import resolve
 from ..replaying.options import ReplayOptions
-from ..reporting.outputs import check_files, repeat_warnings, warn
+from ..reporting.outputs import repeat_warnings, warn
 from ..results.record import head
 from ..sweeping import table
 from ..sweeping.points import Grid, How, Value, header_of, measured, opened_once, tasks_of
 from ..terminal import options as read
 from ..terminal.options import Names, Option, option, rows
-from ..terminal.output import write_json, write_whole
+from ..terminal.output import check_outputs, write_json, write_whole
 from ..terminal.streams import ignore_broken_pipe, print_error
 from ..terminal.tables import print_written
 from ._options import WorkerOptions, of_replay
@@ -111,7 +111,9 @@ def _distinct(values: Iterable[Value]) -> list[Value]:
 
 def run(options: Options, command: str) -> int:
     grid = options.grid
-    check_files(grid.base, output=options.output, json=options.json, picture=options.picture)
+    check_outputs(
+        grid.base.inputs, output=options.output, json=options.json, picture=options.picture
+    )
     table.check_picture(options.picture, "--picture")
     if options.picture is not None and not table.of_host_memory(grid):
         raise CallerError(

@@ -4,7 +4,7 @@ same options give the same requests on every machine."""
 import json
 import math
 from array import array
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from random import Random
 from typing import Any
@@ -68,6 +68,15 @@ def text(name: str, options: Generator) -> Iterator[str]:
 # -- conversations and shared prompts
 
 
+def _history(client: int, questions: Sequence[int], answer: int) -> list[list[Any]]:
+    """The turns of a client so far: tokens of each question and of its answer."""
+    return [
+        [f"{side}{client}.{turn}", tokens]
+        for turn, question in enumerate(questions)
+        for side, tokens in (("q", question), ("a", answer))
+    ]
+
+
 @dataclass(frozen=True, slots=True)
 class Multiturn(Generator):
     """Each client sends a turn, waits for the answer, pauses, and sends the next turn, whose prompt
@@ -96,11 +105,7 @@ class Multiturn(Generator):
                 if turn:
                     pause = int(draw.integers(0, 2 * self.think_ms + 1))
                     record = {"after": (turn - 1) * self.clients + client, "delay": pause}
-                history = [
-                    [f"{side}{client}.{before}", tokens]
-                    for before in range(turn)
-                    for side, tokens in (("q", self.input_tokens), ("a", self.output_tokens))
-                ]
+                history = _history(client, [self.input_tokens] * turn, self.output_tokens)
                 record["input"] = [*system, *history, [f"q{client}.{turn}", self.input_tokens]]
                 record["output"] = [f"a{client}.{turn}", self.output_tokens]
                 yield record
@@ -203,11 +208,7 @@ class BenchMultiturn(Generator):
             for number, client in enumerate(order, start=turn * self.num_clients):
                 later = self.sub_question_tokens or self.request_tokens
                 numbers = [self.request_tokens, *[later] * turn]
-                history = [
-                    [f"{side}{client}.{before}", tokens]
-                    for before in range(turn)
-                    for side, tokens in (("q", numbers[before]), ("a", self.output_tokens))
-                ]
+                history = _history(client, numbers[:turn], self.output_tokens)
                 start = {"after": place[client]} if turn else {"timestamp": 0}
                 place[client] = number
                 yield {

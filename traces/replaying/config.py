@@ -39,7 +39,16 @@ from ..formats.reading import About, Lines
 from ..generators import Multiturn, text
 from ..terminal import options as read
 from ..terminal.streams import print_error
-from .options import HARDWARE, LIMITS_NS, Mode, Prefetch, ReplayOptions, check_read, plain
+from .options import (
+    HARDWARE,
+    LIMITS_NS,
+    WRITE_POLICY,
+    Mode,
+    Prefetch,
+    ReplayOptions,
+    check_read,
+    plain,
+)
 from .sizes import Pools, check_fit, memory_of, model_of, pools_of
 from .traffic import LoadSettings, Slo, loaded
 
@@ -445,7 +454,8 @@ def _core(
         passes=options.pp if options.mode == "timed" else 1,
         settings=settings_for(pools.components, Shape(pools.window, pools.interval)),
         branch_states=pools.branch_states,
-        **options.of_core,
+        write_policy=options.write_policy or WRITE_POLICY,
+        eviction_policy=options.eviction,
         **more,
     )
     components = components_of(core)

@@ -6,7 +6,7 @@ one line that says what would read it: its row names what it needs, and here is 
 Only options that were given count, so their defaults are None in the record.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
 from fractions import Fraction
@@ -28,7 +28,7 @@ from ..formats import FORMATS, open_trace
 from ..formats.base import MAX_BLOCK_TOKENS, LogOptions, Trace, sampled
 from ..formats.reading import TEXT_BLOCK
 from ..formats.tables import parse_columns
-from ..outside import entry, spelled_out
+from ..outside import entry, files, spelled_out
 from ..terminal import options as read
 from ..terminal.options import Names, Option, OptionRecord, flag, option, rows
 from ..terminal.streams import command_line
@@ -145,38 +145,18 @@ def _columns(text: str) -> str:
     return text
 
 
-def _named(
-    kind: str,
-    is_path: Callable[[str], bool],
-    get: Callable[[str], str],
-    known: Callable[[], list[str]],
-) -> Names:
-    """A parser of a name, or of the path of a file, which is read later."""
-
-    def parse(text: str) -> str:
-        if is_path(text):
-            return text
-        try:
-            return get(text)
-        except (CallerError, ValueError) as error:
-            message = str(error).removeprefix(f"{kind}: ")
-            raise ValueError(f"{message}; or give a file, with a / or .json") from None
-
-    return Names(parse, known)
+def _model(text: str) -> str:
+    return text if models.is_path(text) else text.replace("_", "-")
 
 
-def _engine(text: str) -> str:
-    engine_profiles.get(text)
-    return text
+def _hardware(text: str) -> str:
+    return text if measured.is_path(text) else read.choice(hardware.names())(text)
 
 
-_MODELS = _named(
-    "model", models.is_path, lambda text: models.get(text.replace("_", "-")).name, models.names
-)
-_HARDWARE = _named(
-    "hardware", measured.is_path, lambda text: read.choice(hardware.names())(text), hardware.names
-)
-_ENGINES = _named("engine", engine_profiles.is_path, _engine, engine_profiles.names)
+# Parsers of a name, or of the path of a file, which is read later.
+_MODELS = Names(_model, models.names)
+_HARDWARE = Names(_hardware, hardware.names)
+_ENGINES = Names(read.name, engine_profiles.names)
 
 
 class Pool(NamedTuple):
@@ -432,12 +412,6 @@ class CacheOptions(OptionRecord):
         needs=(Need.ALONE,),
     )
 
-    @property
-    def of_core(self) -> dict[str, Any]:
-        """What the core's Config has of these, by its names."""
-        policy = self.write_policy or WRITE_POLICY
-        return {"write_policy": policy, "eviction_policy": self.eviction}
-
 
 @dataclass(frozen=True)
 class ComponentOptions(OptionRecord):
@@ -602,6 +576,11 @@ class ReplayOptions(
             if path is not None:
                 named[declared.name] = path
         return named
+
+    @property
+    def inputs(self) -> dict[str, str]:
+        """The files that are read, which no output may replace."""
+        return {**self.files, **files()}
 
     @property
     def entries(self) -> list[tuple[str, str]]:

@@ -198,9 +198,12 @@ class _Device:
             ]
             for name in model.components
         }
-        self._limit: dict[str, int] = {}
-        self.most_pages = self._fitting()
-        self._limit.clear()  # of a device whose size is not given
+        others = [name for name in self._bytes if name != BACKBONE]
+        # running requests leave at least half of the memory to the cache
+        self._limit = {name: self._most(name) // (2 * len(others)) for name in others}
+        self.most_pages = self._fitting(others)
+        if options.device_tokens is not None or options.device_pages is not None:
+            self._limit = {}
 
     def full(self) -> tuple[int, str]:
         """Pages of full, and the rule behind the number."""
@@ -216,7 +219,6 @@ class _Device:
         if device_pages is None:
             if not self.most_pages:
                 raise self._no_room()
-            self._divide()
             return self.most_pages, f"90% of {named} less the weights"
         if device_pages <= self.most_pages:
             return device_pages, "as given"
@@ -267,16 +269,8 @@ class _Device:
         wanted = own + self._window_pages * prefixes
         return max(self._least_window, min(full, wanted))
 
-    def _divide(self) -> list[str]:
-        """Running requests leave at least half of the memory to the cache. Returns the components
-        beside full."""
-        others = [name for name in self._bytes if name != BACKBONE]
-        self._limit = {name: self._most(name) // (2 * len(others)) for name in others}
-        return others
-
-    def _fitting(self) -> int:
+    def _fitting(self, others: Sequence[str]) -> int:
         """The most pages of full that leave room for the other components; 0 for none."""
-        others = self._divide()
         low, high = 0, self._most(BACKBONE) + 1
         while high - low > 1:
             middle = (low + high) // 2

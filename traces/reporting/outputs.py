@@ -1,4 +1,4 @@
-"""What a replay checks and says before it runs."""
+"""What a replay says before it runs."""
 
 from collections.abc import Iterator
 from fractions import Fraction
@@ -8,12 +8,9 @@ import numpy as np
 
 from hicache.core.types import Pages
 
-from .. import outside as entries
 from ..formats.base import Jobs, Trace
 from ..replaying.config import ReplayConfig
-from ..replaying.options import ReplayOptions
 from ..replaying.traffic import NS_PER_S, RECORDED, LoadSettings
-from ..terminal.output import check_outputs
 from ..terminal.streams import on_one_screen, print_error
 from ..terminal.tables import print_sentences
 
@@ -21,14 +18,6 @@ _LEAST_REQUESTS = 10
 _MOST_TOKENS_PER_S = 1_000_000
 _LONG_S = 3600.0
 _CROWD = 4  # requests at one instant, on average
-
-
-def check_files(options: ReplayOptions, **outputs: str | None) -> None:
-    """Raises CallerError, before any work, if an output cannot be written.
-
-    It must not replace a file that the command reads. outputs: by option; None if not asked for.
-    """
-    check_outputs({**options.files, **entries.files()}, **outputs)
 
 
 def warn(trace: Trace, settings: ReplayConfig) -> list[str]:
