@@ -13,7 +13,7 @@ import hicache.models as models
 
 from ..curves import BESIDE_LRU, NAMES, Curves, curves_of
 from ..reporting import gigabytes, pools_note
-from ..results.record import head
+from ..results.record import document, head
 from ..sweeping.table import Line, Panel, check_picture, svg
 from ..terminal import options as read
 from ..terminal.options import option
@@ -84,7 +84,7 @@ def run(options: Options, command: str) -> int:
     if options.output:
         write_whole(options.output, [picture(curves)])
     if options.json:
-        write_json(options.json, head(command, complete=True) | curves.document())
+        write_json(options.json, head(command, complete=True) | document(curves.figures))
     return 0
 
 

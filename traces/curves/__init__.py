@@ -34,7 +34,7 @@ from msgspec import Meta, Struct
 from numpy.typing import NDArray
 
 from ..formats.base import Paged, Trace, need_identity
-from ..results.record import Int, TraceFigures, document
+from ..results.record import Int, TraceFigures
 from ..terminal.tables import progress
 
 CHUNK = 1 << 18  # pages, or runs, that are looked at together
@@ -504,9 +504,6 @@ class Curves(NamedTuple):
 
     def rate(self, tokens: int) -> float:
         return tokens / (self.figures.input_tokens or 1)
-
-    def document(self) -> dict[str, Any]:
-        return document(self.figures)  # type: ignore[no-any-return]
 
 
 def curves_of(

@@ -34,7 +34,6 @@ from hicache.core.view import CoreView
 from sim.engine.sequence import RequestResult, Times
 from sim.fleet import FleetResult
 from sim.replica import TimedResult
-from sim.workload import Job
 
 from ..formats.base import Jobs, Paged
 from ..results import record
@@ -169,17 +168,13 @@ def ceiling_of(trace: Paged, whole_prompts: bool) -> Tokens:
         leading = int(known.argmin())  # all behind a page that is new are new
         leading = len(chain) if known[leading] else leading
         if whole_prompts:
-            ceiling[job.index] = min(leading * size, prompt_tokens(job, trace))
+            pages = min(leading, int(trace.prompt_pages[job.index]))  # that the trace identifies
+            ceiling[job.index] = min(pages * size, job.input_length)
         else:
             ceiling[job.index] = min(leading, (job.input_length - 1) // size) * size
         if leading < len(chain):
             np.bitwise_or.at(seen, places[leading:], bits[leading:])
     return ceiling
-
-
-def prompt_tokens(job: Job, trace: Paged) -> int:
-    """Prompt tokens in pages that the trace identifies: all, or those in whole pages."""
-    return min(job.input_length, int(trace.prompt_pages[job.index]) * trace.page_size)
 
 
 # -- turns of conversations

@@ -7,23 +7,22 @@ NONE = "-"
 _UNITS = ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
 
 
-def gigabytes(count: int, space: str = " ") -> str:
-    """`512 GB`, `1.5 TB`, or `6 MB`; with decimals below 10 GB. Without the space, an option reads
-    it."""
+def gigabytes(count: int) -> str:
+    """`512 GB`, `1.5 TB`, or `6 MB`; with decimals below 10 GB."""
     if 0 < count < 1000:
-        return f"{count}{space}B"
+        return f"{count} B"
     if 0 < count < 10**7:
-        return f"{count / 1e6:.4g}{space}MB"
+        return f"{count / 1e6:.4g} MB"
     if count >= 10**12:
-        return f"{count / 1e12:{'' if not space else ','}.4g}{space}TB"
-    return f"{count / 1e9:.4g}{space}GB"
+        return f"{count / 1e12:,.4g} TB"
+    return f"{count / 1e9:.4g} GB"
 
 
-def digits(amount: float, most: int = 3, sign: str = "") -> str:
+def digits(amount: float, most: int = 3) -> str:
     """So many digits, or all before the point; never as a power of ten."""
     if abs(amount) >= 10**most:
-        return f"{amount:{sign},.0f}"
-    return f"{Decimal(f'{amount:.{most}g}'):{sign},f}"
+        return f"{amount:,.0f}"
+    return f"{Decimal(f'{amount:.{most}g}'):,f}"
 
 
 def percent(rate: float | None, places: int = 0) -> str:

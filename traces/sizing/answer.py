@@ -37,7 +37,7 @@ def show(decision: Decision, command: str, out: TextIO, html: str | None, json: 
         command,
         as_document(TraceFigures.of(trace)),
         [document for document in documents if document and "stopped" not in document],
-        curve=decision.offer.curves.document() if decision.offer.curves else None,
+        curve=as_document(decision.offer.curves.figures) if decision.offer.curves else None,
         verdict={
             "sentences": [headline, *(f"{name}: {text}" for name, text in first)],
             "best": answer and answer["label"],

@@ -220,10 +220,9 @@ class Machines:
     curve: None for a trace of lengths only, and before it is known.
     """
 
-    def __init__(
-        self, base: ReplayOptions, trace: Trace, demand: Demand, curve: Curve | None = None
-    ) -> None:
-        self.demand, self.curve = demand, curve
+    def __init__(self, base: ReplayOptions, trace: Trace, demand: Demand) -> None:
+        self.demand = demand
+        self.curve: Curve | None = None
         self._base, self._trace = base, trace
         self.settings = cache(self._settings)
         self._slower = cache(self._is_slower)

@@ -40,13 +40,13 @@ class _Console(Console):
             yield Segment(visible(segment.text), segment.style) if unsafe else segment
 
 
-def console(stream: TextIO | None = None, piped: int = WIDTH) -> Console:
+def console(stream: TextIO | None = None) -> Console:
     """A console for standard output, or for `stream`.
 
-    On a terminal it has the terminal's width and colours; elsewhere it has `piped` plain columns.
+    On a terminal it has the terminal's width and colours; elsewhere it has 80 plain columns.
     """
     stream = stream or sys.stdout
-    width = None if stream.isatty() else piped
+    width = None if stream.isatty() else WIDTH
     return _Console(file=raw(stream), width=width, highlight=False, markup=False, emoji=False)
 
 
