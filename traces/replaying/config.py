@@ -49,7 +49,7 @@ from .options import (
     check_read,
     plain,
 )
-from .sizes import Pools, check_fit, memory_of, model_of, pools_of
+from .sizes import Pools, Sizes, check_fit, memory_of, model_of
 from .traffic import LoadSettings, Slo, loaded
 
 # -- the trace
@@ -398,7 +398,7 @@ def resolve(options: ReplayOptions, trace: Trace) -> tuple[ReplayConfig, Paged]:
     paged = trace.paged(page_size)
     profile = hardware.get(options.hardware or HARDWARE)
     engine = _engine(options, model)
-    pools = pools_of(options, model, memory_of(profile), page_size, engine, trace)
+    pools = Sizes(options, model, memory_of(profile), page_size, engine).pools(trace)
     named = options.times or times.DEFAULT
     if options.mode == "timed":  # raises if the ranks cannot hold the weights
         times.make(named, model, profile, ranks, engine.profile)

@@ -21,7 +21,7 @@ from hicache.memory.pools import by_ratio, by_total
 from hicache.models import ModelDescription
 from sim.hardware import HardwareProfile
 from sim.options import EngineOptions
-from sim.times.base import Parallelism, stage_weight_bytes
+from sim.times.base import stage_weight_bytes
 
 from ..formats.base import Paged, Trace
 from .options import (
@@ -101,76 +101,13 @@ def model_of(options: ReplayOptions) -> ModelDescription:
     return model if options.kv_dtype is None else models.cached_as(model, options.kv_dtype)
 
 
-def pools_of(
-    options: ReplayOptions,
-    model: ModelDescription,
-    memory: int,
-    page_size: int,
-    engine: EngineOptions,
-    trace: Trace,
-) -> Pools:
-    """The pools of a replay. Raises CallerError where a size cannot be resolved.
+class Sizes:
+    """The sizes of a replay's pools.
 
-    memory: bytes of device memory for the weights and all pools of a rank.
+    memory: bytes of device memory for the weights and all pools of a rank. most_pages: those of
+    full beside the weights and the other pools; 0 for none. Raises CallerError where a size cannot
+    be resolved.
     """
-    components = tuple(name for name in COMPONENTS if name in model.components)
-    window = interval = 0
-    branch_states = True
-    for name in components:
-        if residency(name) == "window":
-            window = model.window(name)
-        elif residency(name) == "state":
-            tokens = model.interval(name)  # 0: a stand-in, which keeps one at every page
-            in_pages = engine.profile.states == "page" and (
-                options.mode == "timed" or options.engine
-            )
-            if tokens and in_pages:
-                tokens, branch_states = _state_page(model, name, options.parallelism), False
-            interval = max(1, -(-tokens // page_size)) * page_size
-    sizes = _Device(options, model, memory, page_size, window, interval, engine)
-    device = {BACKBONE: sizes.full()}
-    device |= {name: sizes.other(name, device[BACKBONE][0]) for name in components[1:]}
-    pages = {name: count for name, (count, _) in device.items()}
-    host, host_rules = _host(options, model, page_size, pages)
-    exchange = _exchange(options, components, host, window, page_size, trace)
-    if exchange:
-        more = [f", and {number:,} for exchanges" if number else "" for number in exchange]
-        host_rules = [rule + text for rule, text in zip(host_rules, more, strict=True)]
-    pools = Pools(
-        components,
-        tuple(pages.values()),
-        tuple(size + number for size, number in zip_longest(host, exchange, fillvalue=0)),
-        tuple(rule for _, rule in device.values()),
-        tuple(host_rules),
-        exchange,
-        window,
-        interval,
-        branch_states,
-        sizes.most_pages,
-    )
-    if max(*pools.device, *pools.host) > MOST_PAGES:
-        raise CallerError(
-            f"pools: expected at most {MOST_PAGES} pages each, found "
-            f"{max(*pools.device, *pools.host)}; give fewer, or a larger --page-size"
-        )
-    return pools
-
-
-def _state_page(model: ModelDescription, name: str, ranks: Parallelism) -> int:
-    """Tokens of a page of attention that has at least as many bytes as a state, layer for layer."""
-    state, token = (
-        Fraction(
-            model.bytes_per_page(text, 1, ranks.attention_tp, ranks.dcp),
-            len({layer for pool in model.pools_of(text) for layer in pool.layers}),
-        )
-        for text in (name, BACKBONE)
-    )
-    return ceil(state / (token * _BLOCK)) * _BLOCK
-
-
-class _Device:
-    """Page counts on device. most_pages: those of full beside the weights and the other pools; 0
-    for none."""
 
     def __init__(
         self,
@@ -178,18 +115,24 @@ class _Device:
         model: ModelDescription,
         memory: int,
         page_size: int,
-        window: int,
-        interval: int,
         engine: EngineOptions,
     ) -> None:
         self._options, self._model, self._memory = options, model, memory
-        self._page, self._window, self._engine = page_size, window, engine
+        self._page, self._engine = page_size, engine
+        self._names = tuple(name for name in COMPONENTS if name in model.components)
+        self._window = self._interval = 0
+        self._branch_states = True
+        for name in self._names:
+            if residency(name) == "window":
+                self._window = model.window(name)
+            elif residency(name) == "state":
+                self._interval = self._distance(name)
         ranks = options.parallelism
         weights = stage_weight_bytes(model, ranks)
         self._weights = max(weights)
         self._rooms = [max(0, ranks.attention_dp * (memory - each)) for each in weights]
-        self._window_pages = -(-window // page_size)
-        self._least_window = self._window_pages + max(1, -(-interval // page_size))
+        self._window_pages = -(-self._window // page_size)
+        self._least_window = self._window_pages + max(1, -(-self._interval // page_size))
         self._running = engine.max_running if options.mode == "timed" else 1
         self._bytes = {  # of a page, by stage
             name: [
@@ -198,14 +141,59 @@ class _Device:
             ]
             for name in model.components
         }
-        others = [name for name in self._bytes if name != BACKBONE]
+        others = self._names[1:]
         # running requests leave at least half of the memory to the cache
         self._limit = {name: self._most(name) // (2 * len(others)) for name in others}
-        self.most_pages = self._fitting(others)
+        self.most_pages = self._fitting()
         if options.device_tokens is not None or options.device_pages is not None:
             self._limit = {}
 
-    def full(self) -> tuple[int, str]:
+    def pools(self, trace: Trace) -> Pools:
+        device = {BACKBONE: self._full()}
+        device |= {name: self._other(name, device[BACKBONE][0]) for name in self._names[1:]}
+        pages = {name: count for name, (count, _) in device.items()}
+        host, host_rules = self._host(pages)
+        exchange = self._exchange(host, trace)
+        if exchange:
+            more = [f", and {number:,} for exchanges" if number else "" for number in exchange]
+            host_rules = [rule + text for rule, text in zip(host_rules, more, strict=True)]
+        pools = Pools(
+            self._names,
+            tuple(pages.values()),
+            tuple(size + number for size, number in zip_longest(host, exchange, fillvalue=0)),
+            tuple(rule for _, rule in device.values()),
+            tuple(host_rules),
+            exchange,
+            self._window,
+            self._interval,
+            self._branch_states,
+            self.most_pages,
+        )
+        if max(*pools.device, *pools.host) > MOST_PAGES:
+            raise CallerError(
+                f"pools: expected at most {MOST_PAGES} pages each, found "
+                f"{max(*pools.device, *pools.host)}; give fewer, or a larger --page-size"
+            )
+        return pools
+
+    def _distance(self, name: str) -> int:
+        """Tokens between two states; says whether prompts that part leave others."""
+        options, model, ranks = self._options, self._model, self._options.parallelism
+        tokens = model.interval(name)  # 0: a stand-in, which keeps one at every page
+        in_pages = self._engine.profile.states == "page"
+        if tokens and in_pages and (options.mode == "timed" or options.engine):
+            # a page of attention that has at least as many bytes as a state, layer for layer
+            state, token = (
+                Fraction(
+                    model.bytes_per_page(text, 1, ranks.attention_tp, ranks.dcp),
+                    len({layer for pool in model.pools_of(text) for layer in pool.layers}),
+                )
+                for text in (name, BACKBONE)
+            )
+            tokens, self._branch_states = ceil(state / (token * _BLOCK)) * _BLOCK, False
+        return max(1, -(-tokens // self._page)) * self._page
+
+    def _full(self) -> tuple[int, str]:
         """Pages of full, and the rule behind the number."""
         options, named = self._options, self._options.hardware or HARDWARE
         device_pages = options.device_pages
@@ -227,7 +215,7 @@ class _Device:
         )
         return device_pages, f"as given, but {named} holds {text}"
 
-    def other(self, name: str, full: int) -> tuple[int, str]:
+    def _other(self, name: str, full: int) -> tuple[int, str]:
         """Pages of another component, given `full` pages of full, and the rule."""
         value, is_state = self._given(name), residency(name) == "state"
         least = self._least_window * self._page
@@ -269,13 +257,13 @@ class _Device:
         wanted = own + self._window_pages * prefixes
         return max(self._least_window, min(full, wanted))
 
-    def _fitting(self, others: Sequence[str]) -> int:
+    def _fitting(self) -> int:
         """The most pages of full that leave room for the other components; 0 for none."""
         low, high = 0, self._most(BACKBONE) + 1
         while high - low > 1:
             middle = (low + high) // 2
             pages = {BACKBONE: middle}
-            for name in others:
+            for name in self._names[1:]:
                 value = self._given(name)
                 pages[name] = self._wanted(name, middle) if value is None else value
             fits = all(
@@ -304,78 +292,70 @@ class _Device:
             f"{', or give --device-tokens' * runs}"
         )
 
+    def _host(self, device: Mapping[str, int]) -> tuple[list[int], list[str]]:
+        """Pages on host and the rule behind each number. device: pages of each component."""
+        pages, rules = [0] * len(device), ["none"] * len(device)
+        full, options = device[BACKBONE], self._options
+        ranks = options.parallelism
+        if options.host_pages is not None:
+            if count := options.host_pages:
+                others = [*device.values()][1:]
+                pages = [count, *(max(1, count * number // full) for number in others)]
+                rules = ["as given"] * len(device)
+        elif options.host_bytes is not None:
+            if total := options.host_bytes:
+                tp, pp, among = ranks.attention_tp, ranks.pp, ranks.dcp
+                try:
+                    shares = by_total(self._model.stages(pp), self._page, device, total, tp, among)
+                except CallerError as error:
+                    hint = f"; did you mean {total}GB?" if total < _BARE_NUMBER else ""
+                    raise CallerError(f"{error}{hint}") from None
+                pages = [*shares.values()]
+                alone = len(device) == 1
+                rules = ["as given" if alone else "its share of --host-bytes"] * len(device)
+        else:
+            ratio = options.host_ratio
+            if ratio is None:  # storage is behind host memory, so there is some
+                ratio = Fraction(_HOST_RATIO * bool(options.storage or options.mode == "timed"))
+            if ratio and full * ratio < 1:
+                raise CallerError(
+                    f"--host-ratio: expected at least a page of host for the {full} pages on "
+                    f"device, found {float(ratio):g}; give a larger one, or 0 for no host"
+                )
+            if ratio:
+                pages = [*by_ratio(device, ratio).values()]
+                rules = [f"{float(ratio):g} x device"] * len(device)
+        for place, name in enumerate(device):
+            states = options.pool_of(name).host
+            if states is not None and (options.host_bytes is not None or not pages[0]):
+                text = "--host-bytes, which all pools share" if options.host_bytes else "none"
+                raise CallerError(
+                    f"--components {options.pool_of(name)}: expected a host pool by --host-ratio "
+                    f"or --host-pages, found {text}; give another, or leave out :{states}"
+                )
+            if states is not None:
+                pages[place], rules[place] = states, "as given"
+        return pages, rules
 
-def _host(
-    options: ReplayOptions, model: ModelDescription, page_size: int, device: Mapping[str, int]
-) -> tuple[list[int], list[str]]:
-    """Pages on host and the rule behind each number. device: pages of each component."""
-    pages, rules = [0] * len(device), ["none"] * len(device)
-    full, ranks = device[BACKBONE], options.parallelism
-    if options.host_pages is not None:
-        if count := options.host_pages:
-            pages = [count, *(max(1, count * number // full) for number in [*device.values()][1:])]
-            rules = ["as given"] * len(device)
-    elif options.host_bytes is not None:
-        if total := options.host_bytes:
-            tp, pp, among = ranks.attention_tp, ranks.pp, ranks.dcp
-            try:
-                shares = by_total(model.stages(pp), page_size, device, total, tp, among)
-            except CallerError as error:
-                hint = f"; did you mean {total}GB?" if total < _BARE_NUMBER else ""
-                raise CallerError(f"{error}{hint}") from None
-            pages = [*shares.values()]
-            alone = len(device) == 1
-            rules = ["as given" if alone else "its share of --host-bytes"] * len(device)
-    else:
-        ratio = options.host_ratio
-        if ratio is None:  # storage is behind host memory, so there is some
-            ratio = Fraction(_HOST_RATIO * bool(options.storage or options.mode == "timed"))
-        if ratio and full * ratio < 1:
+    def _exchange(self, host: Sequence[int], trace: Trace) -> tuple[int, ...]:
+        """Host pages besides the pool, per component, for one load and the evictions that it needs:
+        at most the longest prompt, a window, or a state. () without --exclusive. Raises CallerError
+        if the write policy or the host pool rules it out."""
+        options, size = self._options, self._page
+        if not options.exclusive:
+            return ()
+        if not host[0]:
+            raise Unread("--exclusive: expected a host pool, found none; give one", "exclusive")
+        named = options.write_policy or WRITE_POLICY
+        if _policy(named).contiguous or not _policy(named).on_evict:
             raise CallerError(
-                f"--host-ratio: expected at least a page of host for the {full} pages on device, "
-                f"found {float(ratio):g}; give a larger one, or 0 for no host"
+                f"--exclusive: expected a write policy that copies on eviction, found {named}; "
+                "give --write-policy write_back"
             )
-        if ratio:
-            pages = [*by_ratio(device, ratio).values()]
-            rules = [f"{float(ratio):g} x device"] * len(device)
-    for place, name in enumerate(device):
-        states = options.pool_of(name).host
-        if states is not None and (options.host_bytes is not None or not pages[0]):
-            text = "--host-bytes, which all pools share" if options.host_bytes else "none"
-            raise CallerError(
-                f"--components {options.pool_of(name)}: expected a host pool by --host-ratio or "
-                f"--host-pages, found {text}; give another, or leave out :{states}"
-            )
-        if states is not None:
-            pages[place], rules[place] = states, "as given"
-    return pages, rules
-
-
-def _exchange(
-    options: ReplayOptions,
-    components: Sequence[str],
-    host: Sequence[int],
-    window: int,
-    page_size: int,
-    trace: Trace,
-) -> tuple[int, ...]:
-    """Host pages besides the pool, per component, for one load and the evictions that it needs: at
-    most the longest prompt, a window, or a state. () without --exclusive. Raises CallerError if the
-    write policy or the host pool rules it out."""
-    if not options.exclusive:
-        return ()
-    if not host[0]:
-        raise Unread("--exclusive: expected a host pool, found none; give one", "exclusive")
-    named = options.write_policy or WRITE_POLICY
-    if _policy(named).contiguous or not _policy(named).on_evict:
-        raise CallerError(
-            f"--exclusive: expected a write policy that copies on eviction, found {named}; give "
-            "--write-policy write_back"
-        )
-    longest = -(-int(trace.jobs.input_lengths.max(initial=1)) // page_size)
-    most = {"path": longest, "window": -(-window // page_size) + 1, "state": 1}
-    each = zip(components, host, strict=True)
-    return tuple(most[residency(name)] if size else 0 for name, size in each)
+        longest = -(-int(trace.jobs.input_lengths.max(initial=1)) // size)
+        most = {"path": longest, "window": self._window_pages + 1, "state": 1}
+        each = zip(self._names, host, strict=True)
+        return tuple(most[residency(name)] if pages else 0 for name, pages in each)
 
 
 def _policy(name: str) -> WritePolicy:
