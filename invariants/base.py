@@ -7,10 +7,10 @@ A check overrides one or more of these methods; `checker` runs them incrementall
 
     node     a condition on one node, its parent and its children, after an event that reached it
     totals   an equation over sums that the shadow state updates incrementally, after each event
-    issue    a rule about an event before the core has it, or an outcome before it is recorded
-    see      a rule about an event or outcome, after the shadow state has recorded all of them
+    before   a rule about an event before the core has it, or an outcome before it is recorded
+    after    a rule about an event or outcome, after the shadow state has recorded all of them
     audit    a condition that needs a pass over the whole state; now and then
-    still    a condition that holds at the end, when everything was released and written back
+    at_rest  a condition that holds at the end, when everything was released and written back
 
 The shadow state keeps one owner for every page. It records clashes, and the ownership checks report
 them in `totals`.
@@ -141,7 +141,7 @@ class Check:
     kind: ClassVar[int] = INVARIANT
     of_several: ClassVar[bool] = False  # does not apply if full attention is the only component
     of_changes: ClassVar[bool] = False  # its totals look at pools alone whose pages changed
-    sees: ClassVar[tuple[type, ...]] = ()
+    items: ClassVar[tuple[type, ...]] = ()
 
     def node(self, shadow: Shadow, record: NodeRecord, node: Node) -> None:
         """Called for each changed node, and for each node in a full check."""
@@ -149,18 +149,16 @@ class Check:
     def totals(self, shadow: Shadow, view: CoreView) -> None:
         """Called after each operation, and in a full check with the recounted shadow state."""
 
-    def issue(self, shadow: Shadow, item: Any, view: CoreView) -> None:
-        """Called for each event before the core gets it, and for each outcome before it is
-        recorded, if its type is in `sees`."""
+    def before(self, shadow: Shadow, item: Any, view: CoreView) -> None:
+        """Called with an event of `items` before the core has it, an outcome before it is filed."""
 
-    def see(self, shadow: Shadow, item: Any, view: CoreView) -> None:
-        """Called for each event and outcome of a type in `sees`, after the shadow has recorded
-        everything."""
+    def after(self, shadow: Shadow, item: Any, view: CoreView) -> None:
+        """Called with each event and outcome of `items` when the shadow has recorded all."""
 
     def audit(self, shadow: Shadow, view: CoreView) -> None:
         """Called in a full check, for conditions that need the whole state."""
 
-    def still(self, shadow: Shadow, view: CoreView) -> None:
+    def at_rest(self, shadow: Shadow, view: CoreView) -> None:
         """Called at the end, if nothing is admitted or in flight."""
 
     def fail(self, equation: str, *about: About) -> NoReturn:
@@ -168,9 +166,9 @@ class Check:
         raise CheckFailed(self, equation, about)
 
 
-def overrides(check: Check, shape: str) -> bool:
+def overrides(check: Check, method: str) -> bool:
     """Whether the check overrides this method; other methods are not called."""
-    return getattr(type(check), shape) is not getattr(Check, shape)
+    return getattr(type(check), method) is not getattr(Check, method)
 
 
 @cache

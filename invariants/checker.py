@@ -73,22 +73,22 @@ class Checker:
         """Collects the methods of the checks that are called at each point."""
         self._nodes = self._methods("node")
         self._totals = self._methods("totals")
-        self._at_rest = self._methods("totals", of_changes=False)
+        self._unchanged = self._methods("totals", of_changes=False)
         self._audits = self._methods("audit")
-        self._issue = self._by_type("issue")
-        self._first = {kind: asks for kind, asks in self._issue.items() if kind in _EVENTS}
-        self._see = self._by_type("see")
+        self._before = self._by_type("before")
+        self._first = {kind: asks for kind, asks in self._before.items() if kind in _EVENTS}
+        self._after = self._by_type("after")
 
-    def _methods(self, shape: str, of_changes: bool = True) -> list[Method]:
+    def _methods(self, method: str, of_changes: bool = True) -> list[Method]:
         checks = [check for check in self.checks if of_changes or not check.of_changes]
-        return [getattr(check, shape) for check in checks if base.overrides(check, shape)]
+        return [getattr(check, method) for check in checks if base.overrides(check, method)]
 
-    def _by_type(self, shape: str) -> dict[type, list[Method]]:
+    def _by_type(self, method: str) -> dict[type, list[Method]]:
         table: dict[type, list[Method]] = {}
         for check in self.checks:
-            if base.overrides(check, shape):
-                for kind in check.sees:
-                    table.setdefault(kind, []).append(getattr(check, shape))
+            if base.overrides(check, method):
+                for kind in check.items:
+                    table.setdefault(kind, []).append(getattr(check, method))
         return table
 
     def on_event(self, event: Event, view: CoreView) -> None:
@@ -160,15 +160,15 @@ class Checker:
     def _step(self, event: Event, outcomes: Sequence[Outcome], view: CoreView) -> None:
         shadow = self.shadow
         assert shadow is not None
-        shadow.after(event, outcomes, view, self._issue)
+        shadow.after(event, outcomes, view, self._before)
         asks = self._nodes
         for record in shadow.nodes.dirty.values():
             node = record.node
             for ask in asks:
                 ask(shadow, record, node)
-        for ask in self._totals if shadow.changed else self._at_rest:
+        for ask in self._totals if shadow.changed else self._unchanged:
             ask(shadow, view)
-        see = self._see
+        see = self._after
         for item in (event, *outcomes):
             if type(item) in see:
                 for ask in see[type(item)]:
@@ -195,7 +195,7 @@ class Checker:
     def _be_still(self, view: CoreView) -> None:
         assert self.shadow is not None
         for check in self.checks:
-            check.still(self.shadow, view)
+            check.at_rest(self.shadow, view)
 
     def _lines(self, whom: Sequence[About]) -> list[str]:
         return self._story.about(whom, self.shadow.kinds[0].name if self.shadow is not None else "")

@@ -13,7 +13,7 @@ MOST = {
     "lines of tests": 29_520,
     "files of source": 298,
     "files of tests": 235,
-    "words of pages": 38_037,
+    "words of pages": 38_036,
 }
 
 

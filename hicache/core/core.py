@@ -1,14 +1,14 @@
 """The core. Its only entry point is `handle(event) -> list of outcomes`: synchronous, deterministic
-and without effects outside. It decides; executors move bytes, the engine runs the passes, and both
-answer each action with one event. A decode step is no event. The life of a page:
+and without effects outside. It decides; executors move bytes and the engine runs the passes: each
+answers its actions with one event each. A decode step is no event. The life of a page:
 
     taken       at AdmitWanted, ContinueWanted or PagesWanted, by the request
     written     by a pass or a decode step
-    cached      at PrefillDone: a node has it now, and the request's receipt locks it
+    cached      at PrefillDone (of decode, at Finished or Retracted): a node has it now
     backed up   a Backup copies it to a host page of the node
-    unlocked    at its request's end, if nobody else locks it: it can be evicted, from leaves up
+    unlocked    behind a window, or at its request's end, if nobody else locks it: eviction may come
     demoted     evicted from device: the node has its host page alone, which a Store may have copied
-    found       if it left host: a Lookup finds it in storage, a Fetch brings it to a host page
+    found       if it left host: a Lookup finds it in storage, a Fetch brings it to host (unlocked)
     landed      a Load for a later request has brought it to a device page, which the node takes
 
 **Nodes and boundaries.** A node is a run of pages below its parent in a radix tree. Each component
@@ -47,18 +47,18 @@ of its load. A cached page retires only at a flush, with a deleted node that a s
 a second pass of its request runs.
 
 **Locks.** A receipt lists what its holder locked: a request, on device, what its prefix requires
-(what is loaded for it, when that lands); a pin the same, on the pin's tier; a transfer see below. A
-release undoes exactly that list. Only pages that a node has can be locked. If the backbone of a
+(what is loaded for it, when that lands); a pin the same, on the pin's tier; of a transfer see
+below. A release undoes that list. Only pages that a node has can be locked. If the backbone of a
 node is locked, so is that of every node above it; if another component of a node is locked, so is
 its backbone there. So eviction reaches the unlocked cached pages of a pool and no others. Fetches
 and stores lock host copies only. With write_back, a node above such a copy may be on device alone:
 if it is copied to host, they lock its new copy, too; if deleted, the nodes below it go with it.
 
-**Eviction** takes unreachable copies first, then the lowest rank, then the deeper node; on host,
-copies on host only before those also on device. The backbone goes from the tier's leaves (nodes
-with no child there) up, page by page from a leaf's end, as many as are short (as V; S whole nodes).
-Another component may leave a node above the leaves, too: a *tombstone* then. On device nothing goes
-before a colder page that is being copied to host; this is refused (writing_back; S, V go on).
+**Eviction** takes unreachable copies first; then, on host, those on host only; then the lowest
+rank, then the deeper node. The backbone goes from the tier's leaves (nodes with no child there) up,
+page by page from a leaf's end, as many as are short (as V; S whole nodes). Another component may
+leave a node above the leaves, too: a *tombstone* then. On device nothing goes before a colder page
+that is being copied to host: who wants room is refused (writing_back).
 
 **Transfers.** A transfer is an action of any kind without its reply.
 

@@ -22,7 +22,7 @@ class Bytes(Check):
         "Every cached page, and every page that a request reads, holds the bytes of its prefix."
     )
     kind = WRONG_BYTES
-    sees = (Prefill, Cached, Granted)
+    items = (Prefill, Cached, Granted)
     of_changes = True
 
     def totals(self, shadow: Shadow, view: CoreView) -> None:
@@ -35,7 +35,7 @@ class Bytes(Check):
                         if len(tags) == len(claimed):
                             self._compare(pages, claimed, tags, "node", record.id)
 
-    def see(self, shadow: Shadow, item: Prefill | Cached | Granted, view: CoreView) -> None:
+    def after(self, shadow: Shadow, item: Prefill | Cached | Granted, view: CoreView) -> None:
         """Compares the pages that a pass reads, or that a request shares after an insertion."""
         req = shadow.requests.by_id.get(item.request)
         if req is None:

@@ -51,9 +51,9 @@ class LockBalance(Check):
 class Reset(Check):
     name = "RESET"
     sentence = "After a flush the core is like a new one, except for pages that actions still use."
-    sees = (Flushed,)
+    items = (Flushed,)
 
-    def see(self, shadow: Shadow, item: Flushed, view: CoreView) -> None:
+    def after(self, shadow: Shadow, item: Flushed, view: CoreView) -> None:
         if any(type(other) is Refused for other in shadow.outcomes):
             passes = any(type(item.action) is Prefill for item in shadow.transfers.open.values())
             if not shadow.requests.admitted and not passes:
@@ -79,7 +79,7 @@ class Quiescence(Check):
     )
     kind = LIVENESS
 
-    def still(self, shadow: Shadow, view: CoreView) -> None:
+    def at_rest(self, shadow: Shadow, view: CoreView) -> None:
         pinned = shadow.pins.pinned()
         for slot, pages in enumerate(shadow.pages):
             pool, cached = pages.pool, pages.owned[NODE]

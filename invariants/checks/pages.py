@@ -161,7 +161,7 @@ class PinIo(Check):
         "A page that an unanswered action reads or writes is not free and not reissued before the "
         "reply, or before the reply of the pass that reads what was loaded."
     )
-    sees = (LoadDone, BackupDone, FetchDone, StoreDone)
+    items = (LoadDone, BackupDone, FetchDone, StoreDone)
     of_changes = True
 
     def totals(self, shadow: Shadow, view: CoreView) -> None:
@@ -178,7 +178,7 @@ class PinIo(Check):
                     story.page(pages, at),
                 )
 
-    def issue(
+    def before(
         self, shadow: Shadow, item: LoadDone | BackupDone | FetchDone | StoreDone, view: CoreView
     ) -> None:
         transfer = shadow.transfers.open.get(item.transfer)

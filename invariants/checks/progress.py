@@ -21,9 +21,9 @@ class Progress(Check):
         "is of more pages than the pool has."
     )
     kind = LIVENESS
-    sees = (Refused,)
+    items = (Refused,)
 
-    def see(self, shadow: Shadow, item: Refused, view: CoreView) -> None:
+    def after(self, shadow: Shadow, item: Refused, view: CoreView) -> None:
         if item.reason == "too_large":
             self._too_large(shadow, item)
         elif item.reason == "arriving":

@@ -53,7 +53,7 @@ class Lru(Check):
         "compares. No unlocked leaf stays that was not used for the configured number of periods."
     )
 
-    sees = (Admitted, Cached)
+    items = (Admitted, Cached)
 
     def __init__(self) -> None:
         self._ticks: list[int] = []  # at the end of each period
@@ -83,7 +83,7 @@ class Lru(Check):
                 story.node(node.id),
             )
 
-    def see(self, shadow: Shadow, item: Admitted | Cached, view: CoreView) -> None:
+    def after(self, shadow: Shadow, item: Admitted | Cached, view: CoreView) -> None:
         req = shadow.requests.by_id.get(item.request)
         tags = req.tags[: req.boundary].tolist() if req is not None else []
         for kind in shadow.kinds[1:] if tags else ():

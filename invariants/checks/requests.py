@@ -41,9 +41,9 @@ class Anchor(Check):
         "The pages that a request shares are exactly those of the nodes on the path to its "
         "anchor, in order, and that path is its own prefix. What it commits is in the tree."
     )
-    sees = (Admitted, Cached, Finished, Retracted)
+    items = (Admitted, Cached, Finished, Retracted)
 
-    def see(
+    def after(
         self, shadow: Shadow, item: Admitted | Cached | Finished | Retracted, view: CoreView
     ) -> None:
         if shadow.missing:
@@ -147,7 +147,7 @@ class Alias(Check):
         "No page array of a node, a request or an action can be written through any name, and a "
         "table does not change after it was handed out."
     )
-    sees = (Load, Backup, Prefill, Granted, Cached, Fetch, Store)
+    items = (Load, Backup, Prefill, Granted, Cached, Fetch, Store)
     of_changes = True
 
     def totals(self, shadow: Shadow, view: CoreView) -> None:
@@ -159,7 +159,7 @@ class Alias(Check):
                         About(KINDS[code & KIND_MASK], code >> KIND_BITS),
                     )
 
-    def see(self, shadow: Shadow, item: _WithPages, view: CoreView) -> None:
+    def after(self, shadow: Shadow, item: _WithPages, view: CoreView) -> None:
         arrays = None
         if type(item) is Load or type(item) is Backup:
             arrays = [pages for copy in item.copies for pages in (copy.source, copy.target)]
@@ -205,13 +205,13 @@ class MetricReference(Check):
         "rest, in order; a prefetch asks for what may be reused, and finds and fetches a part of "
         "it."
     )
-    sees = (AdmitWanted, Admitted, Matched, Prefill, Prefetched, Lookup)
+    items = (AdmitWanted, Admitted, Matched, Prefill, Prefetched, Lookup)
 
     def __init__(self) -> None:
         self._next: dict[int, int] = {}  # by request, the first token of its next prefill
         self._before = Reach(0, 0, (), 0)  # of the request that is to be admitted
 
-    def see(self, shadow: Shadow, item: Any, view: CoreView) -> None:
+    def after(self, shadow: Shadow, item: Any, view: CoreView) -> None:
         req = shadow.requests.by_id.get(item.request)
         if req is None or isinstance(item, AdmitWanted | Prefill):
             return
@@ -248,7 +248,7 @@ class MetricReference(Check):
         if not fits or item.depths != reach.alone:
             self.fail(f"{story.brief(item)}, expected {reach}", story.request(req.id))
 
-    def issue(self, shadow: Shadow, item: Any, view: CoreView) -> None:
+    def before(self, shadow: Shadow, item: Any, view: CoreView) -> None:
         req = shadow.requests.by_id.get(item.request)
         if req is None or isinstance(item, Matched | Prefetched | Lookup):
             return
@@ -289,7 +289,7 @@ class PeerMap(Check):
         "there is no peer and injective elsewhere, and a page and its peer have one owner."
     )
     of_several = True
-    sees = (Prefill, Cached, Granted)
+    items = (Prefill, Cached, Granted)
 
     def node(self, shadow: Shadow, record: NodeRecord, node: Node) -> None:
         arrays, shadows = record.pages, shadow.pages
@@ -302,7 +302,7 @@ class PeerMap(Check):
                 if kind.positional and full is not None and peers is not None:
                     self._one_owner(shadows[first], full, shadows[first + kind.at], peers)
 
-    def see(self, shadow: Shadow, item: Prefill | Cached | Granted, view: CoreView) -> None:
+    def after(self, shadow: Shadow, item: Prefill | Cached | Granted, view: CoreView) -> None:
         req = shadow.requests.by_id.get(item.request)
         request = view.requests.get(item.request)
         if req is None or request is None:

@@ -68,9 +68,9 @@ class KeyRoundTrip(Check):
         "tokens of its whole prefix and of its namespace, computed again from the request or the "
         "path of the node."
     )
-    sees = (Lookup, Fetch, Store)
+    items = (Lookup, Fetch, Store)
 
-    def see(self, shadow: Shadow, item: Lookup | Fetch | Store, view: CoreView) -> None:
+    def after(self, shadow: Shadow, item: Lookup | Fetch | Store, view: CoreView) -> None:
         if type(item) is Store:
             self._stored(shadow, item)
             return
@@ -157,9 +157,9 @@ class PrefetchAccount(Check):
         "either. A lookup is for the rest of its prompt, as far as budget and trust reach, and a "
         "fetch for all that was found, as far as there is room on host."
     )
-    sees = (Lookup, Fetch)
+    items = (Lookup, Fetch)
 
-    def see(self, shadow: Shadow, item: Lookup | Fetch, view: CoreView) -> None:
+    def after(self, shadow: Shadow, item: Lookup | Fetch, view: CoreView) -> None:
         if isinstance(item, Fetch):
             most, spare = getattr(shadow.event, "pages", 0), shadow.host.pool.available
             spare -= sum(shadow.config.exchange_pages[:1])
@@ -196,7 +196,7 @@ class PrefetchAccount(Check):
                 *(story.transfer(number) for number in shadow.storage.prefetches),
             )
 
-    def still(self, shadow: Shadow, view: CoreView) -> None:
+    def at_rest(self, shadow: Shadow, view: CoreView) -> None:
         waiting = [request.id for request in view.requests.values() if request.prefetch]
         if view.prefetching_tokens or waiting:
             self.fail(
@@ -219,9 +219,9 @@ class NeverDevice(Check):
         "An action for storage locks no device page, has none on loan and lets no eviction wait, "
         "and no refusal for lack of pages names it: nothing on device waits for storage."
     )
-    sees = (Refused,)
+    items = (Refused,)
 
-    def see(self, shadow: Shadow, item: Refused, view: CoreView) -> None:
+    def after(self, shadow: Shadow, item: Refused, view: CoreView) -> None:
         transfer = shadow.transfers.open.get(item.after)
         stored = transfer is not None and type(transfer.action) in OF_STORAGE
         if stored != (item.reason in _REASONS):
@@ -254,13 +254,15 @@ class EventMirror(Check):
         "Replaying the KV events into an empty index gives the contents of device and host; what "
         "a store acknowledged, and nothing else, is announced for storage."
     )
-    sees = (KvStored, KvRemoved, StoreDone)
+    items = (KvStored, KvRemoved, StoreDone)
 
     def __init__(self) -> None:
         self._index: tuple[set[bytes], set[bytes]] = (set(), set())
         self._durable: list[bytes] = []  # to be announced by the store that is answered now
 
-    def issue(self, shadow: Shadow, item: KvStored | KvRemoved | StoreDone, view: CoreView) -> None:
+    def before(
+        self, shadow: Shadow, item: KvStored | KvRemoved | StoreDone, view: CoreView
+    ) -> None:
         if type(item) is not StoreDone:
             return
         transfer, self._durable = shadow.transfers.open.get(item.transfer), []
@@ -271,7 +273,7 @@ class EventMirror(Check):
             if not part.at and part.record is not None and part.end <= item.pages:
                 self._durable += part.digests
 
-    def see(self, shadow: Shadow, item: KvStored | KvRemoved | StoreDone, view: CoreView) -> None:
+    def after(self, shadow: Shadow, item: KvStored | KvRemoved | StoreDone, view: CoreView) -> None:
         if isinstance(item, StoreDone):
             self._announced(shadow, item)
             return

@@ -26,9 +26,9 @@ class LiveAck(Check):
         "copied is on host; with exchanges, what was loaded leaves it."
     )
     kind = LIVENESS
-    sees = (*ACTION_OF, *ACTION_OF.values())
+    items = (*ACTION_OF, *ACTION_OF.values())
 
-    def issue(self, shadow: Shadow, item: object, view: CoreView) -> None:
+    def before(self, shadow: Shadow, item: object, view: CoreView) -> None:
         number: int = item.transfer  # type: ignore[attr-defined]
         wanted = ACTION_OF.get(type(item))
         if wanted is None:
@@ -53,7 +53,7 @@ class LiveAck(Check):
                 story.transfer(number),
             )
 
-    def see(self, shadow: Shadow, item: object, view: CoreView) -> None:
+    def after(self, shadow: Shadow, item: object, view: CoreView) -> None:
         if type(item) in ACTION_OF and shadow.answered is None:
             number: int = item.transfer  # type: ignore[attr-defined]
             self.fail(f"transfer {number} was answered, but was not open", story.transfer(number))
@@ -89,7 +89,7 @@ class LiveAck(Check):
             if expected != result:
                 self.fail(f"host {kind.name}: expected {expected} pages given up, found {result}")
 
-    def still(self, shadow: Shadow, view: CoreView) -> None:
+    def at_rest(self, shadow: Shadow, view: CoreView) -> None:
         writing_back = sum(view.writing_back(kind.at) for kind in shadow.kinds)
         if view.transfers or writing_back:
             self.fail(
@@ -107,9 +107,9 @@ class HappensBeforeWrite(Check):
         "An action writes only pages that no unanswered action reads or writes, except that a pass "
         "goes on where an unanswered pass of its request ends."
     )
-    sees = (Load, Backup, Prefill, Fetch, Store)
+    items = (Load, Backup, Prefill, Fetch, Store)
 
-    def issue(self, shadow: Shadow, item: _Moving, view: CoreView) -> None:
+    def before(self, shadow: Shadow, item: _Moving, view: CoreView) -> None:
         before = shadow.passes_before(item)
         for use in shadow.uses:
             pages = shadow.pool(Tier.DEVICE, use.at)
@@ -158,9 +158,9 @@ class ReadAfterArrive(Check):
         "A page that an unanswered action writes is read only by a prefill that waits for that "
         "action, or goes on where it ends."
     )
-    sees = (Load, Backup, Prefill, Fetch, Store)
+    items = (Load, Backup, Prefill, Fetch, Store)
 
-    def issue(self, shadow: Shadow, item: _Moving, view: CoreView) -> None:
+    def before(self, shadow: Shadow, item: _Moving, view: CoreView) -> None:
         after = item.after if type(item) is Prefill else ()
         after += tuple(transfer.id for transfer in shadow.passes_before(item))
         for use in shadow.uses:

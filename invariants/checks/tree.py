@@ -132,7 +132,7 @@ class ParentBackedUp(Check):
         "other component is on host without full attention. What enough requests used, or "
         "write_back evicts, is copied while host has room."
     )
-    sees = (Cached, Finished, Retracted, Evicted)
+    items = (Cached, Finished, Retracted, Evicted)
 
     def node(self, shadow: Shadow, record: NodeRecord, node: Node) -> None:
         if not shadow.writes.contiguous or record.parent is None:
@@ -148,7 +148,7 @@ class ParentBackedUp(Check):
                 f"node {node.id}: {', '.join(names)} on host, full is not", story.node(node.id)
             )
 
-    def see(self, shadow: Shadow, item: Any, view: CoreView) -> None:
+    def after(self, shadow: Shadow, item: Any, view: CoreView) -> None:
         """Looks at what full attention alone lacks on the path that was used now."""
         if isinstance(item, Evicted):
             self._evicted(shadow, item)

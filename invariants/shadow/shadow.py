@@ -96,7 +96,7 @@ class Shadow:
         return self._indices.get(component, 0)
 
     def after(
-        self, event: events.Event, outcomes: Sequence[actions.Outcome], view: CoreView, issue: Asks
+        self, event: events.Event, outcomes: Sequence[actions.Outcome], view: CoreView, first: Asks
     ) -> None:
         """Files one operation."""
         self.operations += 1
@@ -107,7 +107,7 @@ class Shadow:
         if type(event) in _OFTEN_IDLE and not (outcomes or view.touched or view.touched_requests):
             self.nodes.retract(view.touched, view.root)
         else:
-            self._filed(event, outcomes, view, issue)
+            self._filed(event, outcomes, view, first)
         self.pins.hear(view)
         self.changed = [
             page for page in self.pages if page.claimed or page.released or page.clashes
@@ -119,7 +119,7 @@ class Shadow:
             self.nodes.refresh(record)
 
     def _filed(
-        self, event: events.Event, outcomes: Sequence[actions.Outcome], view: CoreView, issue: Asks
+        self, event: events.Event, outcomes: Sequence[actions.Outcome], view: CoreView, first: Asks
     ) -> None:
         """Files what the event, its outcomes and the nodes and requests that it touched say."""
         at_hand = self.nodes.at_hand = []
@@ -160,7 +160,7 @@ class Shadow:
             acts = kind in _ACTIONS
             if acts:
                 self._read(item)  # type: ignore[arg-type]
-            for ask in issue.get(kind, ()):
+            for ask in first.get(kind, ()):
                 ask(self, item, view)
             if acts:
                 self._file(item)  # type: ignore[arg-type]

@@ -30,7 +30,7 @@ from ..options import EngineOptions
 from ..schedulers import Scheduler, make
 from ..workload import Job, Workload
 from .prefill import Prefills
-from .running import RESERVES, Platform, Running, growth_tokens
+from .running import RESERVES, Platform, Sequences, growth_tokens
 from .sequence import Sequence, TokenGaps
 
 
@@ -54,7 +54,7 @@ class Engine:
         profile = options.profile
         reserve = RESERVES[profile.reserve](profile.reserve_permille)
         stretch = growth_tokens(components, size, options.growth_tokens)  # of one growth
-        self._running = Running(platform, self._waiting, size, reserve, stretch, ended)
+        self._running = Sequences(platform, self._waiting, size, reserve, stretch, ended)
         self._prefills = Prefills(self._running, workload, platform, options)
         self._gaps = self._running.gaps
         self._host_ns = platform.forward.profile.host_ns

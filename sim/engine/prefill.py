@@ -10,7 +10,7 @@ from hicache.core.events import AdmitWanted, Arrived, ContinueWanted, MatchWante
 from ..content import prefix_tags
 from ..options import EngineOptions
 from ..workload import Workload
-from .running import Blocked, Platform, Running
+from .running import Blocked, Platform, Sequences
 from .sequence import UNSET_NS, Sequence, note_reuse
 
 Batch: TypeAlias = list[tuple[Sequence, Prefill]]
@@ -26,7 +26,7 @@ class Prefills:
     """
 
     def __init__(
-        self, running: Running, workload: Workload, platform: Platform, options: EngineOptions
+        self, running: Sequences, workload: Workload, platform: Platform, options: EngineOptions
     ) -> None:
         size = workload.page_size
         if size > options.token_budget:

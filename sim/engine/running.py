@@ -58,7 +58,7 @@ class Reserve:
 
     settled = True
 
-    def admits(self, sequence: Sequence, running: Running) -> bool:
+    def admits(self, sequence: Sequence, running: Sequences) -> bool:
         """Whether a waiting request may be admitted beside those that run."""
         return True
 
@@ -68,7 +68,7 @@ class Reserve:
     def decoded(self, steps: int) -> None:
         """So many decode steps are done."""
 
-    def retracted(self, running: Running) -> None:
+    def retracted(self, running: Sequences) -> None:
         """A request was retracted; these are left."""
 
 
@@ -76,7 +76,7 @@ class FullReserve(Reserve):
     """All pages that a request may ever need are reserved: none is retracted. TensorRT-LLM's
     GUARANTEED_NO_EVICT."""
 
-    def admits(self, sequence: Sequence, running: Running) -> bool:
+    def admits(self, sequence: Sequence, running: Sequences) -> bool:
         return running.promised + -(-sequence.final // running.page_size) <= running.pool.capacity
 
 
@@ -101,7 +101,7 @@ class Estimated(Reserve):
         self._decay = (self._first - self._least) // _DECAY_STEPS
         self._part = self._first
 
-    def admits(self, sequence: Sequence, running: Running) -> bool:
+    def admits(self, sequence: Sequence, running: Sequences) -> bool:
         expected = sum(min(running.left(sequence), _CLIP) for sequence in running.admitted.values())
         room = running.pool.available * running.page_size - self._part * expected // _MILLION
         return sequence.length + min(running.left(sequence), _CLIP) < room
@@ -112,7 +112,7 @@ class Estimated(Reserve):
     def decoded(self, steps: int) -> None:
         self._part = max(self._least, self._part - steps * self._decay)
 
-    def retracted(self, running: Running) -> None:
+    def retracted(self, running: Sequences) -> None:
         left = running.admitted.values()
         outputs = sum(sequence.outputs for sequence in left)
         generated = sum(sequence.outputs - running.left(sequence) for sequence in left)
@@ -168,14 +168,14 @@ class Platform:
 class Blocked:
     """The state at a refusal; the request is repeated only after this state has changed.
 
-    progress: the value of `Running.progress` then. after: a transfer without a reply then, or 0.
+    progress: the value of `Sequences.progress` then. after: a transfer without a reply then, or 0.
     """
 
     progress: int
     after: TransferId = 0
 
 
-class Running:
+class Sequences:
     """All sequences of an engine, those that wait too. ended: called with each sequence that ended.
 
     sequences   sequences that have arrived and not ended.

@@ -222,4 +222,4 @@ def test_a_second_writer_of_a_host_page_is_found() -> None:
     shadow.pool, shadow.transfers = lambda *at: pool, SimpleNamespace(open={})
     unread: Any = None
     with pytest.raises(CheckFailed, match="transfer 1 writes host page 3: expected 0 unanswered"):
-        HappensBeforeWrite().issue(shadow, Backup(1, ()), unread)
+        HappensBeforeWrite().before(shadow, Backup(1, ()), unread)

@@ -13,7 +13,7 @@ from hicache import models
 from hicache.core.config import Config
 from sim import hardware
 from sim.engine.pipeline import StageUse
-from sim.engine.running import Running
+from sim.engine.running import Sequences
 from sim.options import EngineOptions, WorldOptions
 from sim.replica import TimedResult
 from sim.times.base import Chunks, Parallelism, TimeModel
@@ -178,12 +178,12 @@ def _staged(case: Case, pp: int) -> Case:
 )
 def test_drawn_workloads(case: partial[Case], monkeypatch: pytest.MonkeyPatch) -> None:
     """Failing loads, retractions, windows, states and every way to compose passes."""
-    retract = Running.retract_wanted
+    retract = Sequences.retract_wanted
 
-    def checked(self: Running) -> None:
+    def checked(self: Sequences) -> None:
         """None is retracted for one that has got pages meanwhile."""
         assert not any(self.batches[by.home].decode.holds(by) for by in self.wanted.values())
         retract(self)
 
-    monkeypatch.setattr(Running, "retract_wanted", checked)
+    monkeypatch.setattr(Sequences, "retract_wanted", checked)
     _checked(_staged(case(), 2 + case.args[0] % 3))
