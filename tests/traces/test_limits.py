@@ -21,8 +21,8 @@ from traces.replaying.account import kept, spread
 from traces.replaying.config import opened, resolve
 from traces.replaying.options import ReplayOptions
 from traces.replaying.traffic import Slo
-from traces.reporting.outputs import time_warnings as warnings
 from traces.reporting.results import limit_of, load_of, result_of
+from traces.reporting.warnings import time_warnings as warnings
 from traces.results.record import ErrorOf, ExpectedError, LoadFigures, document
 
 from .rig import jobs_of, mooncake, replayed, write

@@ -19,7 +19,7 @@ from traces.formats import open_trace
 from traces.formats.base import Jobs, Trace, groups, sampled
 from traces.replaying.options import ReplayOptions
 from traces.replaying.traffic import loaded
-from traces.reporting.outputs import time_warnings as warnings
+from traces.reporting.warnings import time_warnings as warnings
 
 from .rig import HEADER, Capsys, jobs_of, mooncake, native, read, records, replayed, turns_of, write
 

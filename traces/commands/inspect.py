@@ -13,7 +13,7 @@ from hicache.core.errors import CallerError
 from ..formats.base import NS_PER_S, Trace
 from ..replaying.account import ceiling_of
 from ..reporting import percent
-from ..reporting.outputs import time_warnings
+from ..reporting.warnings import time_warnings
 from ..results.record import head
 from ..terminal import options as read
 from ..terminal.options import option

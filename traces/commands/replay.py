@@ -18,9 +18,9 @@ from ..replaying.config import opened, resolve
 from ..replaying.options import ReplayOptions
 from ..replaying.playing import Play
 from ..replaying.timeline import timeline
-from ..reporting.outputs import repeat_warnings, warn
 from ..reporting.report import print_report, sentence, why_rows
 from ..reporting.results import charted, limit_of, requests_of, result_of
+from ..reporting.warnings import repeat_warnings, warn
 from ..results.record import Result, document, head
 from ..terminal.output import as_json, check_outputs, write_all
 from ..terminal.signals import INTERRUPTED

@@ -17,7 +17,7 @@ from hicache.core.errors import CallerError
 from ..curves import lru_curve
 from ..replaying.config import resolve
 from ..replaying.options import ReplayOptions
-from ..reporting.outputs import repeat_warnings, warn
+from ..reporting.warnings import repeat_warnings, warn
 from ..results.record import head
 from ..sweeping import table
 from ..sweeping.points import Grid, How, Value, header_of, measured, opened_once, tasks_of

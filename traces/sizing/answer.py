@@ -11,8 +11,8 @@ from rich.table import Table
 from ..error_bars import together
 from ..html import render, report
 from ..reporting import digits, gigabytes, percent, pools_note
-from ..reporting.outputs import time_warnings
 from ..reporting.report import load_rows
+from ..reporting.warnings import time_warnings
 from ..results.record import TraceFigures
 from ..results.record import document as as_document
 from ..sweeping.points import Document

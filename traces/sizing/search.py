@@ -27,7 +27,7 @@ from ..formats.base import Trace, sampled
 from ..replaying.options import ReplayOptions
 from ..replaying.traffic import SPREAD, Arrivals, Slo
 from ..reporting import percent, seconds
-from ..reporting.outputs import is_coarse
+from ..reporting.warnings import is_coarse
 from ..sweeping import points
 from ..sweeping.points import Document, How, Measured, Task, Traces, opened_once
 from .candidates import Offer, Purchase, odds
