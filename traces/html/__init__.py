@@ -39,6 +39,7 @@ from ..results.record import (
     TraceFigures,
     document,
     record_of,
+    upgraded,
 )
 from ..terminal.streams import visible
 
@@ -153,6 +154,8 @@ def read_report(path: str) -> dict[str, Any]:
     """The checked document of a report, or one of the document of a replay, or of the points of a
     sweep in the order in which they were done. Raises CallerError with one line."""
     first, *points = _objects(path)
+    if first.get("schema") == 1:
+        first, *points = upgraded([first | {"schema": SCHEMA}, *points])
     if first.get("kind") == KIND and not points:
         record_of(Report, first, path)
         return first

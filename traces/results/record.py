@@ -18,6 +18,7 @@ from hicache.storage.base import Losses
 from hicache.version import VERSION
 
 SCHEMA = 2  # grows when a key changes its meaning or goes
+_RENAMED = {"whole": "total"}  # keys of schema 1
 PERCENTS = (50, 90, 95, 99)
 QUANTILES = 101  # from the least to the largest, one per cent apart
 NOT_FOLLOWED = "evicted_or_not_ready"  # what a hit ended by, where nobody asked which
@@ -528,6 +529,13 @@ class Request(Struct, frozen=True, kw_only=True, omit_defaults=True):
 def head(command: str, complete: bool) -> dict[str, object]:
     """The keys that every document has. command: as the user typed it."""
     return {"schema": SCHEMA, "hicache_version": VERSION, "command": command, "complete": complete}
+
+
+def upgraded(value: Any) -> Any:
+    """A value of a document of schema 1 under the keys of this one."""
+    if isinstance(value, dict):
+        return {_RENAMED.get(key, key): upgraded(inner) for key, inner in value.items()}
+    return [upgraded(inner) for inner in value] if isinstance(value, list) else value
 
 
 def document(record: Any) -> Any:
