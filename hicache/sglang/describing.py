@@ -57,7 +57,6 @@ class Settings:
     SGLang's own."""
 
     storage: str
-    storage_size: int = 0
     timeout_s: float = TIMEOUT_S
     weights: str = ""
 
@@ -65,7 +64,7 @@ class Settings:
     def of(cls, values: Mapping[str, Any]) -> Settings:
         """Raises CallerError for what is unknown, missing, or of another form."""
         own = {name: value for name, value in values.items() if name not in _OF_SGLANG}
-        result = checked(cls, own, _WHERE, ("storage_size",), " and SGLang's own")
+        result = checked(cls, own, _WHERE, (), " and SGLang's own")
         if "storage" not in result:
             raise CallerError(f'{_WHERE}: expected "storage", such as "file:/data/kv"')
         if not values.get("interface_v1"):
@@ -78,7 +77,7 @@ class Settings:
     @property
     def options(self) -> StorageOptions:
         """Of the store."""
-        return StorageOptions(size_bytes=self.storage_size, timeout_s=self.timeout_s)
+        return StorageOptions(self.timeout_s)
 
 
 def weights_of(

@@ -2,8 +2,7 @@
 
 A backend is imported when an address names its scheme, so its package is needed only then. Here is
 also what backends have in common: the parts of an address that has the form of a URL,
-//USER:PASSWORD@HOST:PORT/PATH?NAME=VALUE, a server that cannot be reached, and options that a store
-cannot follow.
+//USER:PASSWORD@HOST:PORT/PATH?NAME=VALUE, and a server that cannot be reached.
 """
 
 import re
@@ -153,30 +152,29 @@ def locate(address: Address, *, port: int, known: tuple[str, ...], form: str) ->
     )
 
 
-def in_folder(
-    address: Address, options: StorageOptions, *more: str
-) -> tuple[Location, StorageOptions]:
-    """The parts of the address of a folder, SCHEME:DIR?size=5GB&durable=yes, and the options with
-    what it says. more: other names of its query. A ? of the folder's name is written %3F. Raises
-    CallerError."""
+class Folder(NamedTuple):
+    """size_bytes: the most that the store may use; 0: as much as there is. durable: a write is
+    `DONE` when it survives a power failure, not only the end of the process."""
+
+    path: str
+    size_bytes: int
+    durable: bool
+    query: dict[str, str]
+
+
+def in_folder(address: Address, options: StorageOptions, *more: str) -> Folder:
+    """The parts of the address of a folder, SCHEME:DIR?size=5GB&durable=yes. more: other names of
+    its query. A ? of the folder's name is written %3F. Raises CallerError."""
     form = f"{address.scheme}:DIR (in DIR, %3F for a ? and %25 for a %)"
     quoted = replace(address, rest=address.rest.replace("#", "%23"))
     where = locate(quoted, port=0, known=("size", "durable", *more), form=form)
     if where.host or not where.path:
         raise CallerError(f"storage: expected {form}, found {address.text[:80]!a}")
-    size, text, durable = options.size_bytes, where.query.get("size"), where.query.get("durable")
-    if text is not None:
-        own = bytes_of(text, f"{where.scheme}: size")
-        if size not in (0, own):
-            raise CallerError(
-                f"storage_size: expected one size, found {size:,} bytes and size={text} in the "
-                "address; leave one out"
-            )
-        size = own if options.create else size
-    if durable not in (None, "yes", "no"):
+    size, durable = where.query.get("size"), where.query.get("durable", "no")
+    if durable not in ("yes", "no"):
         raise CallerError(f"{where.scheme}: expected durable=yes or no, found {durable[:40]!a}")
-    durably = options.durable or durable == "yes"
-    return where, replace(options, size_bytes=size, durable=durably)
+    size_bytes = 0 if size is None else bytes_of(size, f"{where.scheme}: size")
+    return Folder(where.path, size_bytes * options.create, durable == "yes", where.query)
 
 
 def without_size(address: Address) -> tuple[Address, int]:
@@ -201,17 +199,6 @@ def probe(where: Location, timeout_s: float) -> None:
             f"storage: expected a server at {where.scheme}://{where.host}:{where.port}, found: "
             f"{reason}; start it, or one to try out (docs/storage_backends.md)"
         ) from error
-
-
-def refuse_options(scheme: str, options: StorageOptions, size: str, durable: str = "") -> None:
-    """Raises CallerError for options that the store cannot follow. size: what bounds it instead.
-    durable: what makes its writes durable instead; empty if they are durable anyway."""
-    if options.size_bytes:
-        raise CallerError(
-            f"storage_size: expected none with {scheme}:, found {options.size_bytes:,}; {size}"
-        )
-    if options.durable and durable:
-        raise CallerError(f"storage_durable: expected none with {scheme}:; {durable}")
 
 
 def checked(

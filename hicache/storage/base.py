@@ -23,7 +23,6 @@ from hicache.core.errors import CallerError
 
 Value: TypeAlias = tuple[memoryview, ...]
 TIMEOUT_S = 1.0
-_MOST_BYTES = 1 << 60
 _MOST_SECONDS = 86_400
 _MOST_REASON = 200  # characters
 _heard: ContextVar[list[str] | None] = ContextVar("heard", default=None)
@@ -51,24 +50,15 @@ class Entry(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class StorageOptions:
-    """size_bytes: the most bytes that the store may use; 0: as many as there are. timeout_s: after
-    that long without progress a call ends with `FAILED`, however long it took before. durable: a
-    write is `DONE` when it survives a power failure, not only the end of the process. create: a
-    store that is not there yet is made where that is possible; without, one is opened as it is, and
-    a size in its address does not count."""
+    """timeout_s: after that long without progress a call ends with `FAILED`, however long it took
+    before. create: a store that is not there yet is made where that is possible; without, one is
+    opened as it is, and a size in its address does not count."""
 
-    size_bytes: int = 0
     timeout_s: float = TIMEOUT_S
-    durable: bool = False
     create: bool = True
 
     def __post_init__(self) -> None:
         """Raises CallerError for what no store can keep to."""
-        if type(self.size_bytes) is not int or not 0 <= self.size_bytes <= _MOST_BYTES:
-            raise CallerError(
-                f"storage_size: expected 0 (no limit) to {_MOST_BYTES:,} bytes, found "
-                f"{self.size_bytes!r:.40}"
-            )
         if type(self.timeout_s) not in (int, float) or not 0 < self.timeout_s <= _MOST_SECONDS:
             raise CallerError(
                 f"storage timeout_s: expected more than 0 and at most {_MOST_SECONDS:,} seconds, "

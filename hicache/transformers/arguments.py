@@ -18,7 +18,6 @@ from .describing import CACHES
 from .engine import Options
 
 _MOST_TOKENS = 1 << 40
-_MOST_BYTES = 1 << 60
 _MOST_SECONDS = 1_000_000
 # What a pass may be told without other rows, beside output_*. More is checked elsewhere.
 _HARMLESS = ("attention_mask", "use_cache", "return_dict", "logits_to_keep", "input_ids")
@@ -116,7 +115,6 @@ def check_options(options: Options) -> None:
     for name, least, most in (
         *(("page_size", 1, _MOST_TOKENS), ("device_tokens", 1, _MOST_TOKENS)),
         *(("host_tokens", 0, _MOST_TOKENS), ("interval_tokens", 1, _MOST_TOKENS)),
-        ("storage_bytes", 0, _MOST_BYTES),
     ):
         value = getattr(options, name)
         least = 2 * page if name == "device_tokens" else least

@@ -76,8 +76,8 @@ class PrefixCache:
 
     device_tokens    tokens whose rows are kept where the model is.
     host_tokens      tokens that host memory has room for; 0 for no host memory.
-    storage          address of a store that outlives the process, such as file:DIR; None for none.
-    storage_bytes    the most that the store may use; 0 for as much as there is.
+    storage          address of a store that outlives the process, such as file:DIR?size=50GB; None
+                     for none.
     timeout_s        seconds without progress after which the store counts as hung.
     page_size        tokens of a page: what is shared is a whole number of pages.
     interval_tokens  tokens between two stored states of a model that has states.
@@ -96,7 +96,6 @@ class PrefixCache:
         device_tokens: int = 8192,
         host_tokens: int = 65536,
         storage: str | None = None,
-        storage_bytes: int = 0,
         timeout_s: float = TIMEOUT_S,
         page_size: int = 16,
         interval_tokens: int = 256,
@@ -104,7 +103,7 @@ class PrefixCache:
         check: str = "",
         check_dir: str = "",
     ) -> None:
-        values = (device_tokens, host_tokens, storage, storage_bytes, timeout_s)
+        values = (device_tokens, host_tokens, storage, timeout_s)
         options = Options(*values, page_size, interval_tokens, wait_s, check, check_dir)
         check_options(options)
         self.model = base_of(model)

@@ -54,7 +54,6 @@ class Options(NamedTuple):
     device_tokens: int
     host_tokens: int
     storage: str | None
-    storage_bytes: int
     timeout_s: float
     page_size: int
     interval_tokens: int
@@ -274,8 +273,7 @@ class Engine:
             stored = StoredPages(context, stored_pools(self._device.arena))
             attachment = Attachment(driver, executor, stored, clock.now_s, _log.warning)
             if options.storage is not None:
-                how = StorageOptions(size_bytes=options.storage_bytes, timeout_s=options.timeout_s)
-                attachment.attach(options.storage, how)
+                attachment.attach(options.storage, StorageOptions(options.timeout_s))
         except BaseException:
             self._device.close()
             raise

@@ -59,7 +59,6 @@ class Settings:
 
     host: int  # of all ranks together
     storage: str = ""
-    storage_size: int = 0
     timeout_s: float = TIMEOUT_S
     wait_s: float = 5.0
     weights: str = ""
@@ -70,7 +69,7 @@ class Settings:
     def of(cls, value: Mapping[str, Any]) -> Settings:
         """Raises CallerError for what is unknown, missing, or of another form."""
         where = "kv_connector_extra_config"
-        result = checked(cls, value, where, ("host", "storage_size"))
+        result = checked(cls, value, where, ("host",))
         if "host" not in result:
             raise CallerError(f'{where}: expected "host", bytes of host memory such as "64GB"')
         wait = result.get("wait_s", 0)
@@ -85,7 +84,7 @@ class Settings:
     @property
     def options(self) -> StorageOptions:
         """Of the store."""
-        return StorageOptions(size_bytes=self.storage_size, timeout_s=self.timeout_s)
+        return StorageOptions(self.timeout_s)
 
 
 def belonging(

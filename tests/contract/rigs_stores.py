@@ -25,17 +25,14 @@ S = TypeVar("S", bound=Storage)
 
 @dataclass(slots=True)
 class Rig:
-    """One store to test. server: None for a store in this process. size_bytes: for
-    `StorageOptions`, 0 where the server bounds itself."""
+    """One store to test. server: None for a store in this process."""
 
     scheme: str
     address: str
     server: Server | None = None
-    size_bytes: int = 0
 
     def open(self, timeout_s: float = PATIENT_S) -> Storage:
-        options = StorageOptions(size_bytes=self.size_bytes, timeout_s=timeout_s)
-        return patiently(lambda: open_storage(parse(self.address), options))
+        return patiently(lambda: open_storage(parse(self.address), StorageOptions(timeout_s)))
 
 
 def patiently(opens: Callable[[], S]) -> S:
@@ -59,7 +56,7 @@ def started(scheme: str, folder: Path, size_bytes: int = ROOM) -> Iterator[Rig]:
     """A store of its own, with a server of its own."""
     usable(scheme)
     if scheme in LOCAL:
-        yield Rig(scheme, f"{scheme}:{folder / 'store'}", None, size_bytes)
+        yield Rig(scheme, f"{scheme}:{folder / 'store'}?size={size_bytes}")
         return
     try:
         server = SERVERS[scheme](free_ports(1)[0], folder, size_bytes)

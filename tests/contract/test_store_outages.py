@@ -166,7 +166,7 @@ def test_an_outage(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     values = [value_of(drawn(number, 100_000), 64) for number in range(16)]
     notices, ended, begun, batches = list[str](), False, threading.Event(), list[list[Status]]()
     with started(scheme, tmp_path) as rig, closing(rig.open(HASTY_S)) as raw:
-        options = StorageOptions(size_bytes=rig.size_bytes, timeout_s=HASTY_S)
+        options = StorageOptions(HASTY_S)
         address, now = parse(rig.address), time.monotonic
         store = patiently(lambda: open_store(address, options, now, notices.append))
         eventually(lambda: store.write(keys, values) == [Status.DONE] * 16)
@@ -240,7 +240,7 @@ def test_a_slow_link_or_disk_on_which_bytes_flow(scheme: str, tmp_path: Path) ->
         for timeout_s in (0.5, 2.0, 8.0, 32.0, 128.0):
             lasts_s, texts = 4 * timeout_s, list[str]()
             with slowed(rig, size / lasts_s) as (slow, link):
-                options = StorageOptions(size_bytes=rig.size_bytes, timeout_s=timeout_s)
+                options = StorageOptions(timeout_s)
                 breaker = BreakerOptions(slow_s=timeout_s)
                 store = open_store(
                     parse(slow.address), options, time.monotonic, texts.append, breaker

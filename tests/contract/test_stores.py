@@ -56,10 +56,11 @@ def test_a_drawn_history(rig: Rig, tmp_path: Path) -> None:
     back, again and again."""
 
     def make(folder: Path, _: random.Random) -> Subject:
-        item = rig if rig.server else Rig(rig.scheme, f"{rig.scheme}:{folder / 'store'}", None, MIB)
+        address = f"{rig.scheme}:{folder / 'store'}"
+        item = rig if rig.server else Rig(rig.scheme, f"{address}?size={MIB}")
         hangs = stopped(0) if rig.server else disk_hangs
         hung = Fault("hung", lambda _: hangs(item, folder), hangs=True)
-        subject = Guarded(item.address, item.size_bytes, None, rig=item)
+        subject = Guarded(address, 0 if rig.server else MIB, None, rig=item)
         subject.faults = [hung] if rig.scheme != "file" else []
         subject.pages, subject.misses = (3, 5), rig.scheme != "s3"
         subject.weights = (9, 9, 3, 1, 3, 3, 0, 2, 3)

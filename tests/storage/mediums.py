@@ -189,8 +189,8 @@ class Subject:
     misses: bool = True
 
     def open(self, hasty: bool = False) -> Storage:
-        options = StorageOptions(size_bytes=self.size_bytes, timeout_s=30)
-        return open_storage(parse(self.address), options)
+        size = f"?size={self.size_bytes}" if self.size_bytes else ""
+        return open_storage(parse(self.address + size), StorageOptions(30))
 
     def capacity(self, sizes: Sequence[int]) -> int:
         """How many of these values it must take together while nothing is wrong."""

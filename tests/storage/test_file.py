@@ -26,7 +26,8 @@ OPEN: list[FileStore] = []
 
 def opened(folder: Path, slots: int = 0) -> FileStore:
     """Closed at the end of the test, too."""
-    store = open_storage(parse(f"file:{folder}"), StorageOptions(size_bytes=slots * 4096))
+    size = f"?size={slots * 4096}" if slots else ""
+    store = open_storage(parse(f"file:{folder}{size}"), StorageOptions())
     assert isinstance(store, FileStore)
     OPEN.append(store)
     return store

@@ -37,7 +37,8 @@ def disk(tmp_path: Path) -> Iterator[Path]:
 
 
 def opened(folder: Path, size_bytes: int = 0) -> Checksummed:
-    return Checksummed(open_storage(parse(f"file:{folder}"), StorageOptions(size_bytes=size_bytes)))
+    size = f"?size={size_bytes}" if size_bytes else ""
+    return Checksummed(open_storage(parse(f"file:{folder}{size}"), StorageOptions()))
 
 
 def put(store: Storage, *numbers: int, size: int = 4000) -> list[Status]:
@@ -207,5 +208,5 @@ def test_an_acknowledged_value_is_not_in_a_deleted_file(
 
 def test_a_large_file_that_does_not_fit_leaves_nothing(disk: Path) -> None:
     with pytest.raises(CallerError, match="No space left on device"):
-        open_storage(parse(f"hf3fs:{disk / 'large'}"), StorageOptions(size_bytes=64 * MIB))
+        open_storage(parse(f"hf3fs:{disk / 'large'}?size=64Mi"), StorageOptions())
     assert not (disk / "large" / "data").exists()

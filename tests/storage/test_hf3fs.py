@@ -12,14 +12,14 @@ SIZE = 16 * 4096
 
 
 def opened(folder: Path) -> Storage:
-    return open_storage(parse(f"hf3fs:{folder}"), StorageOptions(size_bytes=SIZE))
+    return open_storage(parse(f"hf3fs:{folder}?size={SIZE}"), StorageOptions())
 
 
 def test_directories_that_do_not_fit(tmp_path: Path) -> None:
     opened(tmp_path / "used").close()
-    with pytest.raises(CallerError, match=r"storage_size: expected 65,536 bytes"):
-        open_storage(parse(f"hf3fs:{tmp_path / 'used'}"), StorageOptions(size_bytes=1 << 20))
-    with pytest.raises(CallerError, match=r"storage_size: expected the size of a new file"):
+    with pytest.raises(CallerError, match=r"hf3fs: size: expected 65,536 bytes"):
+        open_storage(parse(f"hf3fs:{tmp_path / 'used'}?size=1Mi"), StorageOptions())
+    with pytest.raises(CallerError, match=r"hf3fs: size: expected that of a new file"):
         open_storage(parse(f"hf3fs:{tmp_path / 'new'}"), StorageOptions())
     assert not (tmp_path / "new").exists()
     with pytest.raises(CallerError, match=r"version 3 in .*, found another"):

@@ -127,8 +127,9 @@ class Medium:
 
 
 def opened(folder: Path, durable: bool, bounded: bool) -> Checksummed:
-    options = StorageOptions(size_bytes=SLOTS * 4096 * bounded, durable=durable)
-    return Checksummed(open_storage(parse(f"file:{folder}"), options))
+    text = f"file:{folder}?durable={'yes' if durable else 'no'}"
+    text += f"&size={SLOTS * 4096}" if bounded else ""
+    return Checksummed(open_storage(parse(text), StorageOptions()))
 
 
 def page_of(name: str, version: int) -> bytes:

@@ -11,8 +11,8 @@ from tests.patience import PATIENCE_S
 
 @pytest.fixture(autouse=True)
 def patient_stores(monkeypatch: pytest.MonkeyPatch) -> None:
-    def patient(size_bytes: int, timeout_s: float) -> StorageOptions:
-        return StorageOptions(size_bytes=size_bytes, timeout_s=max(timeout_s, PATIENCE_S))
+    def patient(timeout_s: float) -> StorageOptions:
+        return StorageOptions(max(timeout_s, PATIENCE_S))
 
     building = import_module("hicache.transformers.engine")
     monkeypatch.setattr(building, "StorageOptions", patient)

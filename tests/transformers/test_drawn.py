@@ -75,9 +75,8 @@ class Play:
 
     def opened(self) -> PrefixCache:
         if self._cache is None:
-            size = self._draws.choice((0, 300_000))
-            store = {"storage": f"file:{self._folder}", "storage_bytes": size, "wait_s": PATIENCE_S}
-            self._cache = PrefixCache(self._model, **SIZES, **store)
+            address = f"file:{self._folder}{self._draws.choice(('', '?size=300000'))}"
+            self._cache = PrefixCache(self._model, **SIZES, storage=address, wait_s=PATIENCE_S)
         return self._cache
 
     def close(self) -> None:

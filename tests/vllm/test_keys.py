@@ -115,11 +115,10 @@ def test_weights_that_come_from_elsewhere_need_a_name(tmp_path: Path, load: str,
     assert digest(tmp_path, named="a name", **changed)
 
 
-def test_a_store_gets_its_size_and_its_time() -> None:
+def test_a_store_gets_its_time() -> None:
     value = {"host": "1GB", "storage": "file:/data/kv"}
     assert Settings.of(value).options == StorageOptions()
-    result = Settings.of(value | {"storage_size": "2GB", "timeout_s": 20})
-    assert result.options == StorageOptions(size_bytes=2 * 10**9, timeout_s=20)
+    assert Settings.of(value | {"timeout_s": 20}).options == StorageOptions(20)
 
 
 @pytest.mark.parametrize("timeout_s", [0, -1, "20", True, float("nan"), 1e9])

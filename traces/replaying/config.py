@@ -137,9 +137,11 @@ class StorageSettings:
             medium = Medium(value_bytes, size)
             faulty = self.options.loss or self.options.lying or self.options.corrupt
             return Faulty(medium, self.options) if faulty else medium
-        limits = StorageOptions(size_bytes=scaled_size(size, value_bytes))
-        address = parse(self.address)
-        store = open_store(address, limits, time.monotonic, print_error)
+        text = self.address
+        if size:
+            text += f"{'&' if '?' in text else '?'}size={scaled_size(size, value_bytes)}"
+        address = parse(text)
+        store = open_store(address, StorageOptions(), time.monotonic, print_error)
         context = self.context(model, page_size, tp)
         contents = StoredContents(store, context, model, value_bytes, tp)
         try:

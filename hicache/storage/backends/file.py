@@ -25,7 +25,7 @@ from typing import NoReturn
 
 from hicache.core.errors import CallerError
 
-from ..address import in_folder
+from ..address import Folder, in_folder
 from ..base import Address, Entry, Status, Storage, StorageOptions, Value, size_of, tell
 from ..file_index import BLOCK, REFUSED, SCHEMA, Data, Index, Reserve, Row, refused
 
@@ -38,8 +38,8 @@ _OTHER = "name another folder, or delete this one"
 
 
 def open_storage(address: Address, options: StorageOptions) -> FileStore:
-    where, options = in_folder(address, options)
-    return FileStore(Path(os.path.expanduser(where.path)), options)
+    where = in_folder(address, options)
+    return FileStore(Path(os.path.expanduser(where.path)), where, options)
 
 
 class FileStore(Storage):
@@ -47,9 +47,9 @@ class FileStore(Storage):
 
     version = 3  # of the folder, as the index says
 
-    def __init__(self, path: Path, options: StorageOptions) -> None:
-        """Raises CallerError for a folder that cannot be used."""
-        self._path, self._options = path, options
+    def __init__(self, path: Path, where: Folder, options: StorageOptions) -> None:
+        """path: of the index. Raises CallerError for a folder that cannot be used."""
+        self._path, self._where, self._options = path, where, options
         self._lock = threading.Lock()
         self._closed = False
         if not options.create and not (path / _INDEX).exists():
@@ -98,7 +98,7 @@ class FileStore(Storage):
         jobs = {at: (row, values[at]) for at, row in enumerate(rows) if isinstance(row, Row)}
         release = partial(opened.index.release, [row for row, _ in jobs.values()])
         try:
-            written = opened.data.move([*jobs.values()], False, self._options.durable, release)
+            written = opened.data.move([*jobs.values()], False, self._where.durable, release)
         except OSError as error:
             written = [refused(error)] * len(jobs)
         if written is None:  # it is under way, and releases the blocks itself
@@ -164,7 +164,8 @@ class FileStore(Storage):
             return self._opened
 
     def _open(self) -> Opened:
-        return Opened(self._path, self.version, self._data(), self._options)
+        timeout_s = self._options.timeout_s
+        return Opened(self._path, self.version, self._data(), self._where, timeout_s)
 
     def _data(self) -> Data:
         return Data(self._path / "data")
@@ -176,11 +177,14 @@ class Opened:
     A folder that cannot be written, or that has no room for anything on a full disk, is opened for
     reading. unwritable: why, or None."""
 
-    def __init__(self, path: Path, version: int, data: Data, options: StorageOptions) -> None:
+    def __init__(
+        self, path: Path, version: int, data: Data, where: Folder, timeout_s: float
+    ) -> None:
         """Raises CallerError for a folder that cannot be used, and leaves it as it was."""
         self.path, self.data = path, data
         self.unwritable: OSError | None = None
-        self._options, self._index, self._version = options, path / _INDEX, version
+        self._where, self._timeout_s = where, timeout_s
+        self._index, self._version = path / _INDEX, version
         self._file = -1  # the lock
         with _refusing(path):
             is_ours = self._check()
@@ -223,18 +227,18 @@ class Opened:
 
     def _connect(self, reserve: Reserve) -> None:
         with ExitStack() as undo:
-            base = _connection(str(self._index), self._options.timeout_s)
+            base = _connection(str(self._index), self._timeout_s)
             undo.callback(base.close)
             base.executescript(SCHEMA.format(version=self._version))
             base.execute("PRAGMA journal_mode = WAL")
-            base.execute(f"PRAGMA synchronous = {'FULL' if self._options.durable else 'NORMAL'}")
+            base.execute(f"PRAGMA synchronous = {'FULL' if self._where.durable else 'NORMAL'}")
             base.execute(f"PRAGMA wal_autocheckpoint = {reserve.log_bytes // BLOCK}")
             number = base.execute("UPDATE meta SET tick = tick + 1 RETURNING tick").fetchone()[0]
             file = os.open(self.path / "lock", os.O_RDWR | os.O_CLOEXEC)
             undo.callback(os.close, file)
             _lock_byte(file, number)
-            size = self._options.size_bytes
-            self.index = Index(base, self.data, size, number, self._is_open, reserve)
+            size_bytes = self._where.size_bytes
+            self.index = Index(base, self.data, size_bytes, number, self._is_open, reserve)
             self.index.clean()
             self._file = file
             undo.pop_all()
@@ -248,9 +252,7 @@ class Opened:
         """Without a change of the folder. SQLite reads a log where another process has left what
         it writes beside one; an index without a log is read as it is."""
         how = "mode=ro" if self._log_bytes() else "immutable=1"
-        base = _connection(
-            f"{self._index.absolute().as_uri()}?{how}", self._options.timeout_s, True
-        )
+        base = _connection(f"{self._index.absolute().as_uri()}?{how}", self._timeout_s, True)
         self.index = Index(base, self.data, 0, 0, lambda _: True)
         self.index.find(())  # raises if it cannot be read
 

@@ -12,14 +12,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 
 from hicache.core.errors import CallerError
 
-from ..address import in_folder
+from ..address import Folder, in_folder
 from ..base import Address, Status, StorageOptions, Value, gather, scatter, tell
 from ..calls import Call, GivenUp, Workers
 from ..file_index import BLOCK, FREE, Data, Jobs, Row, Run, allocate, move, refused
@@ -99,23 +98,24 @@ class BigFile(Data):
 
 def open_storage(address: Address, options: StorageOptions) -> Hf3fs:
     """Open a file and its index, or make them. Raises CallerError."""
-    where, options = in_folder(address, options, "index")
-    return Hf3fs(Path(where.path), Path(where.query.get("index", where.path)), options)
+    where = in_folder(address, options, "index")
+    return Hf3fs(Path(where.query.get("index", where.path)), where, options)
 
 
 class Hf3fs(FileStore):
-    """An open file. size_bytes of the options: of a new one."""
+    """An open file. The size of the address is that of a new one."""
 
     version = 103
 
-    def __init__(self, folder: Path, index: Path, options: StorageOptions) -> None:
-        self._folder, there = folder, (folder / "data").exists()
-        size = (folder / "data").stat().st_size if there else options.size_bytes // BLOCK * BLOCK
-        if not size or (options.size_bytes and size != options.size_bytes // BLOCK * BLOCK):
-            expected = f"{size:,} bytes, as {folder} has" if there else "the size of a new file"
-            raise CallerError(f"storage_size: expected {expected}, found {options.size_bytes:,}")
-        super().__init__(index, replace(options, size_bytes=size))
+    def __init__(self, path: Path, where: Folder, options: StorageOptions) -> None:
+        self._file = Path(where.path) / "data"
+        size = where.size_bytes // BLOCK * BLOCK
+        there = self._file.exists()
+        self._size = self._file.stat().st_size if there else size
+        if not self._size or size not in (0, self._size):
+            file = f"{self._size:,} bytes, as {where.path} has" if there else "that of a new file"
+            raise CallerError(f"hf3fs: size: expected {file}, found {where.size_bytes:,}")
+        super().__init__(path, where._replace(size_bytes=self._size), options)
 
     def _data(self) -> BigFile:
-        size_bytes, timeout_s = self._options.size_bytes, self._options.timeout_s
-        return BigFile(self._folder / "data", size_bytes, timeout_s)
+        return BigFile(self._file, self._size, self._options.timeout_s)

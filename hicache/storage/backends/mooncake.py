@@ -32,7 +32,7 @@ from mooncake.store import MooncakeDistributedStore
 
 from hicache.core.errors import CallerError
 
-from ..address import Location, bytes_of, locate, probe, refuse_options
+from ..address import Location, bytes_of, locate, probe
 from ..base import (
     Address,
     Entry,
@@ -78,8 +78,6 @@ T = TypeVar("T")
 def open_storage(address: Address, options: StorageOptions) -> Storage:
     """Connect to a master. Raises CallerError."""
     where = locate(address, port=50051, known=_QUERY, form=_FORM)
-    bound = "its size is that of the segments that its clients give"
-    refuse_options("mooncake", options, bound, "it holds values in memory")
     query, timeout_s = where.query, options.timeout_s
     segment = bytes_of(query["segment"], "mooncake: segment") if "segment" in query else 0
     where.number("metrics", _METRICS)

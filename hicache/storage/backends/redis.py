@@ -21,7 +21,7 @@ from redis.retry import Retry
 
 from hicache.core.errors import CallerError
 
-from ..address import Location, locate, probe, refuse_options
+from ..address import Location, locate, probe
 from ..base import Address, Entry, Status, Storage, StorageOptions, Value, scatter, size_of, tell
 from ..calls import PlainSocket
 
@@ -29,13 +29,11 @@ SUMMARY = "Redis, pipelined: redis://HOST:PORT/DB"
 
 _FORM = "redis://HOST:PORT/DB"
 _KEYS = 1024  # that are listed at a time
-_DURABLE = "start redis-server with --appendonly yes --appendfsync always instead"
 
 
 def open_storage(address: Address, options: StorageOptions) -> Storage:
     """Connect to a server. Raises CallerError."""
     where = locate(address, port=6379, known=(), form=_FORM)
-    refuse_options("redis", options, "bound it on the server: maxmemory", _DURABLE)
     database = where.path.strip("/") or "0"
     if not re.fullmatch(r"\d{1,5}", database):
         raise CallerError(f"storage: expected {_FORM}, found the database {database[:40]!a}")

@@ -29,7 +29,7 @@ from obstore.store import S3Store
 from hicache.clock import HOUR
 from hicache.core.errors import CallerError
 
-from ..address import Location, locate, refuse_options
+from ..address import Location, locate
 from ..base import Address, Entry, Status, Storage, StorageOptions, Value, size_of, tell
 from ..calls import PlainSocket, SecureSocket
 
@@ -53,7 +53,6 @@ _MOST_TEXT = 4096  # bytes of a refusal
 def open_storage(address: Address, options: StorageOptions) -> Storage:
     """Ask the bucket for an object. Raises CallerError if it is not there for us."""
     where = locate(address, port=0, known=(*_SETTINGS, "prefix", "requests"), form=_FORM)
-    refuse_options("s3", options, "bound it on the server, or with a rule of the bucket")
     if not _BUCKET.fullmatch(where.host) or where.path.strip("/"):
         raise CallerError(
             f"storage: expected {_FORM} with a bucket of 3 to 63 of a-z, 0-9, '.' and '-', found "

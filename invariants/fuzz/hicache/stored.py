@@ -143,7 +143,8 @@ class RealStore(SimulatedStore):
         self._medium = Medium(Draws(seed, "medium"), self._interfere)
         self._turns = Draws(seed, "turns")
         self._kind, self._now, self._transfers = draws.choice(("file", "hf3fs")), 0.0, count(-1, -1)
-        self._options = StorageOptions(draws.choice(SIZES[self._kind]) * BLOCK, PATIENCE_S)
+        self._options = StorageOptions(PATIENCE_S)
+        self._size_bytes = draws.choice(SIZES[self._kind]) * BLOCK
         most_bytes, most_keys = draws.choice(((1, 1), (20_000, 3), (1 << 20, 256)))
         threads, self._every = (draws.between(1, 2), draws.between(1, 2)), draws.chance(50)
         options = WorkerOptions(*threads, most_bytes, most_keys, every_boundary=self._every)
@@ -172,7 +173,8 @@ class RealStore(SimulatedStore):
 
     def _open(self) -> None:
         """Opens the store, and attaches it."""
-        address = parse(f"{self._kind}:{self._folder}")
+        size = f"?size={self._size_bytes}" if self._size_bytes else ""
+        address = parse(f"{self._kind}:{self._folder}{size}")
         self._noticed, self.notices = self._noticed + self.notices, Counter()
         files: Any = Tap(open_storage(address, self._options), self._below)
         self._others: Any = Tap(Checksummed(open_storage(address, self._options)), self._below)
@@ -269,8 +271,7 @@ class RealStore(SimulatedStore):
         there, gone = self._there(), self._gone()
         self._detach(self._draws.chance(50))
         if self._kind == "file":
-            size = self._draws.choice(SIZES["file"]) * BLOCK
-            self._options = replace(self._options, size_bytes=size)
+            self._size_bytes = self._draws.choice(SIZES["file"]) * BLOCK
         self._open()
         self._judge("it was opened again", there, None, gone)
 
@@ -427,7 +428,7 @@ class RealStore(SimulatedStore):
         lost, may = must - there, there if may is None else may | self.unsure | {self._document}
         sizes = [entry.size_bytes for entry in self._others.entries("")]
         used = sum(-(-size // BLOCK) * BLOCK for size in sizes)
-        stats, most = self._others.stats(), self._options.size_bytes
+        stats, most = self._others.stats(), self._size_bytes
         has = [stats[name] for name in ("values", "bytes", "used_bytes")]
         disk, on_disk = stats["disk_bytes"], (self._folder / "data").stat().st_blocks * 512
         failed = sum(n for (_, answer), n in self._below.items() if answer is Status.FAILED)
