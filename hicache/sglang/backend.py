@@ -9,8 +9,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
-from importlib import import_module
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -20,7 +18,6 @@ from sglang.version import __version__ as release
 
 from hicache.clock import Clock
 from hicache.core.errors import CallerError
-from hicache.storage.address import open_store, parse
 from hicache.storage.changes import after, caller
 from hicache.storage.identity import code_of_modules
 from hicache.storage.keys import shard
@@ -46,13 +43,12 @@ class HicacheStorage(HiCacheStorage):
         self._version = _weight_version()
         self._server = _watched(settings.weights)
         args = _server_arguments()
-        weights = weights_of(args, settings.weights, _downloaded, self._server.adapters)
+        weights = weights_of(args, settings.weights, self._server.adapters)
         self._updates = self._server.updates
         weights |= {"weight_version": self._version, "modules": self._server.modules}
         self._weights, self._stopped, self._closed = weights, False, False
         self._model = self._config.model_name or str(getattr(args, "model_path", "") or "")
-        address, now = parse(settings.storage), Clock().now_s
-        self.store = open_store(address, settings.options, now, _log.warning)
+        self.store = settings.open(Clock().now_s, _log.warning)
         self.pools: dict[str, HostPages] = {}
 
     # -- host pools
@@ -262,16 +258,6 @@ def _weight_version() -> str:
         return str(getattr(runtime_context.get_serving(), "weight_version", ""))
     except (KeyError, ValueError):  # there are no arguments
         return ""
-
-
-def _downloaded(model: str, revision: str | None) -> str | None:
-    """The folder of a model of Hugging Face on this machine, if it is there."""
-    try:
-        hub = import_module("huggingface_hub")
-        config = hub.try_to_load_from_cache(model, "config.json", revision=revision)
-    except (ImportError, ValueError):
-        return None
-    return str(Path(config).parent) if isinstance(config, str) else None
 
 
 def _text(name: Any) -> str:

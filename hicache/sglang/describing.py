@@ -11,21 +11,21 @@ import hashlib
 import json
 import math
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from hicache import clock
 from hicache.core.errors import CallerError
-from hicache.storage.address import checked, parse
-from hicache.storage.base import TIMEOUT_S, StorageOptions
+from hicache.storage.address import StoreSettings
 from hicache.storage.identity import (
     code_of,
     context_of,
     digest_of_adapter,
     digest_of_weights,
     fields_of,
+    place_of,
     release_of,
 )
 from hicache.storage.keys import Context
@@ -51,44 +51,26 @@ _OF_SGLANG = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Settings:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings(StoreSettings):
     """What `--hicache-storage-backend-extra-config` says (docs/sglang.md); other names there are
     SGLang's own."""
-
-    storage: str
-    timeout_s: float = TIMEOUT_S
-    weights: str = ""
 
     @classmethod
     def of(cls, values: Mapping[str, Any]) -> Settings:
         """Raises CallerError for what is unknown, missing, or of another form."""
         own = {name: value for name, value in values.items() if name not in _OF_SGLANG}
-        result = checked(cls, own, _WHERE, (), " and SGLang's own")
-        if "storage" not in result:
+        if "storage" not in own:
             raise CallerError(f'{_WHERE}: expected "storage", such as "file:/data/kv"')
         if not values.get("interface_v1"):
             raise CallerError(f'{_WHERE}: expected "interface_v1": 1 with hicache')
-        parse(result["storage"])
-        made = cls(**result)
-        StorageOptions(timeout_s=made.timeout_s)  # raises
-        return made
-
-    @property
-    def options(self) -> StorageOptions:
-        """Of the store."""
-        return StorageOptions(self.timeout_s)
+        return cls.read(own, _WHERE, " and SGLang's own")
 
 
-def weights_of(
-    args: Any,
-    named: str,
-    folder_of: Callable[[str, str | None], str | None],
-    loaded: dict[str, str],
-) -> dict[str, Any]:
+def weights_of(args: Any, named: str, loaded: dict[str, str]) -> dict[str, Any]:
     """What the weights of a server are called in keys. args: SGLang's, resolved, or None. named: by
-    the person. folder_of: where the files of a model that was downloaded are. loaded: digests of
-    adapters by path, as they were when the server was started; those of new ones are added.
+    the person. loaded: digests of adapters by path, as they were when the server was started; those
+    of new ones are added.
 
     Raises CallerError where nothing says it."""
     result: dict[str, Any] = {"release": release_of("sglang")}
@@ -98,33 +80,26 @@ def weights_of(
     if not model and not named:
         raise CallerError('weights: expected the path of a model, or "weights"; name them')
 
-    def place(name: str, revision: str | None = None) -> str:
-        return name if Path(name).exists() else folder_of(name, revision) or name
-
     revision = getattr(args, "revision", None)
-    result["config"], described = _config(place(model, revision)) if model else ("", {})
-    result["code"] = code_of(described, str(model), revision, folder_of)
+    result["config"], described = _config(model, revision) if model else ("", {})
+    result["code"] = code_of(described, str(model), revision)
     draft = getattr(args, "speculative_draft_model_path", None)
     draft_revision = getattr(args, "speculative_draft_model_revision", None)
     if draft:
-        result["draft_config"] = _config(place(draft, draft_revision))[0]
+        result["draft_config"] = _config(draft, draft_revision)[0]
     form = getattr(args, "load_format", "auto")
     if not named:
         result |= fields_of(args, lambda name: bool(_LOAD.search(name)))
-    if named:
-        result["weights"] = named
-    elif form == "dummy":  # random
-        result["weights"] = f"dummy weights of seed {getattr(args, 'random_seed', None)}"
-    else:
-        result["weights"] = digest_of_weights(str(model), revision, folder_of, "weights", form)
-        if draft:
-            what = "weights of the draft model"
-            form = getattr(args, "speculative_draft_load_format", None) or form
-            result["draft"] = digest_of_weights(draft, draft_revision, folder_of, what, form)
+    seed = getattr(args, "random_seed", None)
+    result["weights"] = named or digest_of_weights(str(model), revision, "weights", form, seed)
+    if draft and not named and form != "dummy":
+        what = "weights of the draft model"
+        form = getattr(args, "speculative_draft_load_format", None) or form
+        result["draft"] = digest_of_weights(draft, draft_revision, what, form, seed)
     for name, path in _adapters(getattr(args, "lora_paths", None)):
         if path not in loaded:
             until_s = clock.started_s() if Path(path).exists() else math.inf
-            loaded[path] = digest_of_adapter(place(path), until_s)
+            loaded[path] = digest_of_adapter(place_of(path, None) or path, until_s)
         result.setdefault("adapters", []).append([name, loaded[path]])
     return result
 
@@ -135,9 +110,9 @@ def form_of(model: str, weights: Mapping[str, Any], form: Mapping[str, Any], ran
     return context_of(model, document, form["page_size"], {form["pool"]: form["page_bytes"]})
 
 
-def _config(place: str) -> tuple[str, dict[str, Any]]:
+def _config(model: str, revision: str | None) -> tuple[str, dict[str, Any]]:
     """The model's configuration beside its weights, with a digest; empty without one."""
-    file = Path(place) / "config.json"
+    file = Path(place_of(model, revision) or model) / "config.json"
     if not file.is_file():
         return "", {}
     value = file.read_bytes()

@@ -7,15 +7,15 @@ also what backends have in common: the parts of an address that has the form of 
 
 import re
 import socket
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import fields, replace
-from typing import Any, NamedTuple, cast
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, fields, replace
+from typing import Any, NamedTuple, Self, cast
 from urllib.parse import parse_qsl, unquote, urlsplit
 
 from hicache import registry
 from hicache.core.errors import CallerError
 
-from .base import Address, Storage, StorageOptions
+from .base import TIMEOUT_S, Address, Storage, StorageOptions
 from .breaker import Breaker, BreakerOptions
 from .checksummed import Checksummed
 
@@ -201,19 +201,33 @@ def probe(where: Location, timeout_s: float) -> None:
         ) from error
 
 
-def checked(
-    kind: Any, named: Mapping[str, Any], where: str, sizes: Sequence[str], more: str = ""
-) -> dict[str, Any]:
-    """What is given for the fields of a dataclass. where, more: of the settings, and which others
-    there are, for messages. sizes: fields that are bytes; their texts are read.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoreSettings:
+    """What a person tells a connector of its store. weights: what they are called in keys; empty
+    for a digest of their files."""
 
-    Raises CallerError for a name that is not a field, and for a text or size of another form."""
-    texts = {field.name: field.type in ("str", str) for field in fields(kind)}
-    for name, value in named.items():
-        if name not in texts:
-            raise CallerError(f"{where}: expected {', '.join(texts)}{more}, found {name[:40]!a}")
-        if texts[name] and not isinstance(value, str):
-            raise CallerError(f"{name}: expected a text, found {value!r:.40}")
-    return {
-        name: bytes_of(value, name) if name in sizes else value for name, value in named.items()
-    }
+    storage: str = ""
+    timeout_s: float = TIMEOUT_S
+    weights: str = ""
+
+    @classmethod
+    def read(cls, values: Mapping[str, Any], where: str, more: str = "") -> Self:
+        """where, more: of the settings, and which others there are, for messages. Raises
+        CallerError for a name that is not known, and for a value of another form."""
+        texts = {field.name: field.type in ("str", str) for field in fields(cls)}
+        for name, value in values.items():
+            if name not in texts:
+                raise CallerError(
+                    f"{where}: expected {', '.join(texts)}{more}, found {name[:40]!a}"
+                )
+            if texts[name] and not isinstance(value, str):
+                raise CallerError(f"{name}: expected a text, found {value!r:.40}")
+        made = cls(**values)
+        if made.storage:
+            parse(made.storage)
+        StorageOptions(made.timeout_s)  # raises
+        return made
+
+    def open(self, now: Callable[[], float], notice: Callable[[str], None]) -> Checksummed:
+        """See `open_store`."""
+        return open_store(parse(self.storage), StorageOptions(self.timeout_s), now, notice)

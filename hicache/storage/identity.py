@@ -18,6 +18,7 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import fields, is_dataclass
 from enum import Enum
+from importlib import import_module
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -97,39 +98,44 @@ def _plain(value: Any) -> Any:
     return re.sub(r" at 0x[0-9a-f]+", "", str(value))
 
 
-def digest_of_weights(
-    model: str,
-    revision: str | None,
-    folder_of: Callable[[str, str | None], str | None],
-    what: str,
-    form: str = "auto",
-) -> str:
-    """A digest of the weights of a model. model: a folder, a file, or a name. folder_of: where the
-    files of a model that was downloaded are. what: for messages. form: the engine's load format.
+def downloaded(model: str, revision: str | None) -> str | None:
+    """The folder of a model of Hugging Face on this machine, if it is there."""
+    try:
+        hub: Any = import_module("huggingface_hub")
+        return str(hub.snapshot_download(model, revision=revision, local_files_only=True))
+    except (ImportError, OSError, ValueError):
+        return None
+
+
+def place_of(model: str, revision: str | None) -> str | None:
+    """Where the files of a model are, a folder, a file, or a name; None if they are not here."""
+    return model if Path(model).exists() else downloaded(model, revision)
+
+
+def digest_of_weights(model: str, revision: str | None, what: str, form: str, seed: object) -> str:
+    """What the weights of a model are called in keys: a digest of their files. what: for messages.
+    form: the engine's load format. seed: of dummy weights.
 
     Raises CallerError if there are none, or if they cannot be read, or if a process that an engine
     has started has perhaps loaded others, since they were written later, or from elsewhere."""
+    if form == "dummy":
+        return f"dummy weights of seed {seed}"
     if form not in _READ:
         raise CallerError(
             f"{what}: expected a load format that reads the model's files, found {form!a:.60}; "
             'give them a name with "weights"'
         )
-    local = Path(model).exists()
-    place = model if local else folder_of(model, revision)
+    place = place_of(model, revision)
     if place is None:
         raise CallerError(
             f"{what}: expected the files of {model!a} on this machine, found none; give them a "
             'name with "weights"'
         )
-    return digest_of_files(place, what, until_s=clock.started_s() if local else math.inf)
+    return digest_of_files(place, what, until_s=clock.started_s() if place == model else math.inf)
 
 
 def code_of(
-    config: Mapping[str, Any],
-    model: str,
-    revision: str | None,
-    folder_of: Callable[[str, str | None], str | None],
-    code_revision: str | None = None,
+    config: Mapping[str, Any], model: str, revision: str | None, code_revision: str | None = None
 ) -> list[str]:
     """Digests of the code that came with a model, if its configuration has transformers import some
     (`auto_map`, "MODULE.CLASS" or "REPOSITORY--MODULE.CLASS"). code_revision: of another repository
@@ -142,7 +148,7 @@ def code_of(
         (model, code_revision or revision),
         *((item, code_revision) for item in named),
     ):
-        place = item if Path(item).exists() else folder_of(item, its)
+        place = place_of(item, its)
         digest = hashlib.sha256()
         for file in sorted(Path(place).glob("*.py")) if place else ():
             code = file.read_bytes()

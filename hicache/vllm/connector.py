@@ -12,8 +12,6 @@ from functools import cache
 from typing import Any
 
 import vllm
-from huggingface_hub import snapshot_download
-from huggingface_hub.errors import HfHubHTTPError, LocalEntryNotFoundError
 from vllm.distributed.kv_transfer.kv_connector.v1.base import (
     KVConnectorBase_V1,
     KVConnectorMetadata,
@@ -31,7 +29,6 @@ from vllm.v1.request import RequestStatus
 from hicache.clock import Clock
 from hicache.core.errors import CallerError
 from hicache.runtime.storage import Rank
-from hicache.storage.address import open_store, parse
 from hicache.storage.changes import caller
 
 from . import register
@@ -221,8 +218,8 @@ class HicacheConnector(KVConnectorBase_V1, SupportsHMA):
         )
         if settings.storage:
             now, notice = self._clock.now_s, _log.warning
-            store = open_store(parse(settings.storage), settings.options, now, notice)
-            belongs = belonging(self._config, settings.weights, _downloaded, watched.models)
+            store = settings.open(now, notice)
+            belongs = belonging(self._config, settings.weights, watched.models)
             context = context_of(self._config, self._groups, kv_caches, self._blocks, belongs)
             mine = Rank(self._config.parallel_config.rank, self._ranks)
             self._worker.use_store(store, context, mine, now, notice)
@@ -284,14 +281,6 @@ def watching() -> Watching:
     if worker is None:
         raise CallerError("vllm: expected to be made by a worker, whose weights are known")
     return Watching(worker)
-
-
-def _downloaded(model: str, revision: str | None) -> str | None:
-    """The folder of a model of Hugging Face on this machine, if it is there."""
-    try:
-        return snapshot_download(model, revision=revision, local_files_only=True)
-    except (LocalEntryNotFoundError, HfHubHTTPError, ValueError):
-        return None
 
 
 def _check(config: Any) -> None:

@@ -7,14 +7,13 @@ The weights with all that says how they are read (`belonging`), and the form of 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from hicache.core.errors import CallerError
 from hicache.storage import identity
-from hicache.storage.address import checked, parse
-from hicache.storage.base import TIMEOUT_S, StorageOptions
+from hicache.storage.address import StoreSettings, bytes_of
 from hicache.storage.keys import Context
 
 from .groups import Groups
@@ -53,52 +52,35 @@ _CACHE = (
 _OTHERS = ("attention_config", "mamba_config", "engram_config", "additional_config")
 
 
-@dataclass(frozen=True, slots=True)
-class Settings:
+_WHERE = "kv_connector_extra_config"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings(StoreSettings):
     """What `kv_connector_extra_config` of vLLM's `--kv-transfer-config` says (docs/vllm.md)."""
 
     host: int  # of all ranks together
-    storage: str = ""
-    timeout_s: float = TIMEOUT_S
     wait_s: float = 5.0
-    weights: str = ""
     check: str = ""
     check_dir: str = ""
 
     @classmethod
-    def of(cls, value: Mapping[str, Any]) -> Settings:
+    def of(cls, values: Mapping[str, Any]) -> Settings:
         """Raises CallerError for what is unknown, missing, or of another form."""
-        where = "kv_connector_extra_config"
-        result = checked(cls, value, where, ("host",))
-        if "host" not in result:
-            raise CallerError(f'{where}: expected "host", bytes of host memory such as "64GB"')
-        wait = result.get("wait_s", 0)
-        if isinstance(wait, bool) or not isinstance(wait, int | float) or not 0 <= wait < 1e6:
-            raise CallerError(f"wait_s: expected 0 or more seconds, found {wait!r:.40}")
-        if result.get("storage"):
-            parse(result["storage"])
-        made = cls(**result)
-        StorageOptions(timeout_s=made.timeout_s)  # raises
+        if "host" not in values:
+            raise CallerError(f'{_WHERE}: expected "host", bytes of host memory such as "64GB"')
+        made = cls.read({**values, "host": bytes_of(values["host"], "host")}, _WHERE)
+        if type(made.wait_s) not in (int, float) or not 0 <= made.wait_s < 1e6:
+            raise CallerError(f"wait_s: expected 0 or more seconds, found {made.wait_s!r:.40}")
         return made
 
-    @property
-    def options(self) -> StorageOptions:
-        """Of the store."""
-        return StorageOptions(self.timeout_s)
 
-
-def belonging(
-    config: Any,
-    named: str,
-    folder_of: Callable[[str, str | None], str | None],
-    models: Iterable[Any],
-) -> dict[str, Any]:
+def belonging(config: Any, named: str, models: Iterable[Any]) -> dict[str, Any]:
     """What rows follow from, beside tokens, salt and adapter. config: vLLM's `VllmConfig`. named:
-    what the person calls the weights. folder_of: where files that were downloaded are. models: as
-    vLLM has loaded them, also a draft.
+    what the person calls the weights. models: as vLLM has loaded them, also a draft.
 
     Raises CallerError where nothing says what the weights are."""
-    model = _model(config.model_config, config.load_config, named, folder_of, "weights")
+    model = _model(config.model_config, config.load_config, named, "weights")
     adapters = getattr(config, "lora_config", None)
     result: dict[str, Any] = {
         "release": identity.release_of("vllm"),
@@ -113,7 +95,7 @@ def belonging(
     if draft is not None:
         what = "weights of the draft model"
         load = getattr(speculative, "draft_load_config", None) or config.load_config
-        result["draft"] = _model(draft, load, named, folder_of, what)
+        result["draft"] = _model(draft, load, named, what)
         result["speculative"] = identity.fields_of(speculative, lambda name: name not in _DRAFT)
     return result
 
@@ -138,22 +120,15 @@ def context_of(
     return identity.context_of(name, document, groups.page, groups.page_bytes)
 
 
-def _model(
-    model: Any, load: Any, named: str, folder_of: Callable[..., str | None], what: str
-) -> dict[str, Any]:
-    weights = named
-    if not weights and load.load_format == "dummy":
-        weights = f"dummy weights of seed {model.seed}"
-    if not weights:
-        weights = identity.digest_of_weights(
-            model.model, model.revision, folder_of, what, load.load_format
-        )
+def _model(model: Any, load: Any, named: str, what: str) -> dict[str, Any]:
+    weights = named or identity.digest_of_weights(
+        model.model, model.revision, what, load.load_format, model.seed
+    )
     described = {
         name: value for name, value in model.hf_config.to_dict().items() if name not in _LEFT_OUT
     }
-    code = identity.code_of(
-        described, model.model, model.revision, folder_of, getattr(model, "code_revision", None)
-    )
+    code_revision = getattr(model, "code_revision", None)
+    code = identity.code_of(described, model.model, model.revision, code_revision)
     result = {"weights": weights, "config": described, "code": code}
     if "longrope" in json.dumps(described, default=str):  # vLLM then chooses the angles by it
         result["max_model_len"] = model.max_model_len

@@ -10,17 +10,15 @@ import pytest
 from hicache.core.errors import CallerError
 from hicache.sglang.describing import Settings, form_of, weights_of
 from hicache.sglang.storing import HostPages, restorable
-from hicache.storage.base import StorageOptions
 
 from .interface import AsymmetricPoolHost, MHATokenToKVPoolHost
 
 
 def test_settings_are_read_and_sglangs_own_are_left_to_it() -> None:
     values = {"module_path": "hicache.sglang", "interface_v1": 1, "storage": "file:/data/kv"}
-    assert Settings.of(values) == Settings("file:/data/kv")
+    assert Settings.of(values) == Settings(storage="file:/data/kv")
     settings = Settings.of(values | {"weights": "w1", "timeout_s": 20})
-    assert settings.weights == "w1"
-    assert settings.options == StorageOptions(20)
+    assert (settings.weights, settings.timeout_s) == ("w1", 20)
 
 
 @pytest.mark.parametrize(
@@ -68,7 +66,7 @@ def digest(place: Path, named: str = "", **changed: Any) -> str:
         "lora_paths": [f"a={place / 'adapter'}"],
         "load_format": "auto",
     }
-    weights = weights_of(SimpleNamespace(**values | changed), named, lambda *_: None, {})
+    weights = weights_of(SimpleNamespace(**values | changed), named, {})
     form = HostPages("kv", MHATokenToKVPoolHost("page_first")).form
     return form_of("model", weights, form | changed.get("form", {}), changed.get("ranks", 1)).digest
 

@@ -18,6 +18,7 @@ import pytest
 
 from hicache import clock
 from hicache.core.errors import CallerError
+from hicache.storage import identity
 from hicache.storage.identity import _parts, digest_of_adapter, digest_of_files, digest_of_weights
 
 MEGABYTE = 1 << 20
@@ -142,13 +143,15 @@ def test_weights_that_were_written_while_an_engine_started_are_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     place = folder(tmp_path / "a", one=b"1")
-    known = digest_of_weights(place, None, lambda *_: None, "weights")
+    of = "weights", "auto", 0
+    known = digest_of_weights(place, None, *of)
     monkeypatch.setattr(clock, "started_s", lambda: Path(place, "one.safetensors").stat().st_ctime)
-    assert digest_of_weights(place, None, lambda *_: None, "weights") == known
+    assert digest_of_weights(place, None, *of) == known
     monkeypatch.setattr(clock, "started_s", lambda: 1.0)
     with pytest.raises(CallerError, match=r"one.safetensors' was written since; start again; give"):
-        digest_of_weights(place, None, lambda *_: None, "weights")
-    assert digest_of_weights("owner/name", None, lambda *_: place, "weights") == known
+        digest_of_weights(place, None, *of)
+    monkeypatch.setattr(identity, "downloaded", lambda *_: place)
+    assert digest_of_weights("owner/name", None, *of) == known
 
 
 def test_only_a_process_that_was_started_by_another_knows_when() -> None:

@@ -3,12 +3,14 @@
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+from unittest import mock
 
 import pytest
 import torch
 
 from hicache.core.errors import CallerError
-from hicache.storage.base import StorageOptions
+from hicache.storage import identity
+from hicache.storage.base import TIMEOUT_S
 from hicache.vllm.describing import Settings, belonging, context_of
 from hicache.vllm.groups import FULL, groups_of
 
@@ -53,7 +55,8 @@ def digest(place: Path, blocks: int = 16, named: str = "", **changed: Any) -> st
     (place / "owner/modeling.py").write_text(changed.get("its_code", ""))
     folders = {"owner/name": str(place / "owner")}
     models = changed.get("models", [torch.nn.Linear(1, 1)])
-    belongs = belonging(vllm_config, named, lambda model, revision: folders.get(model), models)
+    with mock.patch.object(identity, "downloaded", lambda model, _: folders.get(model)):
+        belongs = belonging(vllm_config, named, models)
     return context_of(vllm_config, groups, tensors, blocks, belongs).digest
 
 
@@ -99,11 +102,11 @@ def test_what_the_bytes_depend_on_does(tmp_path: Path, changed: dict[str, Any]) 
 def test_weights_that_are_not_there_are_refused_in_one_line(tmp_path: Path) -> None:
     (tmp_path / "model").mkdir()
     config = SimpleNamespace(
-        model_config=SimpleNamespace(model="owner/name", revision=None),
+        model_config=SimpleNamespace(model="owner/name", revision=None, seed=0),
         load_config=SimpleNamespace(load_format="auto"),
     )
     with pytest.raises(CallerError, match=r"files of 'owner/name' .* name with \"weights\"$"):
-        belonging(config, "", lambda model, revision: None, [])
+        belonging(config, "", [])
 
 
 @pytest.mark.parametrize("form", ["tensorizer", "npcache"])
@@ -117,8 +120,8 @@ def test_weights_that_come_from_elsewhere_need_a_name(tmp_path: Path, load: str,
 
 def test_a_store_gets_its_time() -> None:
     value = {"host": "1GB", "storage": "file:/data/kv"}
-    assert Settings.of(value).options == StorageOptions()
-    assert Settings.of(value | {"timeout_s": 20}).options == StorageOptions(20)
+    assert Settings.of(value).timeout_s == TIMEOUT_S
+    assert Settings.of(value | {"timeout_s": 20}).timeout_s == 20
 
 
 @pytest.mark.parametrize("timeout_s", [0, -1, "20", True, float("nan"), 1e9])
