@@ -28,12 +28,12 @@ from hicache.storage.base import TIMEOUT_S, Losses
 from . import ClosedError
 from .arguments import check, check_options, check_seconds, is_assisted, prompt_of
 from .describing import Setups, base_of, check_model
-from .engine import Admission, Engine, Ongoing, Options, Request
+from .engine import Admission, Engine, Options, Request
 from .identity import Identity
 from .live import followed
 
 _CLOSE_S = 30.0
-_open: set[Ongoing] = set()
+_open: set[Engine] = set()
 
 
 @dataclass(slots=True)
@@ -115,11 +115,10 @@ class PrefixCache:
             described, weights = self._setups.checked(computation.setup), computation.weights.hex()
             name, place = type(self.model).__name__, self.model.device
             self._engine = Engine(place, described, name, weights, options, Clock())
-        self._ongoing = self._engine.ongoing
         self._stats = Stats()
         self._owner = 0
-        _open.add(self._ongoing)
-        weakref.finalize(self, _collected, [self._ongoing]).atexit = False
+        _open.add(self._engine)
+        weakref.finalize(self, _collected, [self._engine]).atexit = False
 
     def generate(self, inputs: Any = None, **kwargs: Any) -> Any:
         """What `model.generate` returns for the same arguments. Raises UnsupportedArgumentError for
@@ -203,8 +202,8 @@ class PrefixCache:
             with suppress(ClosedError):  # then nobody else can change anything
                 stack.enter_context(self._turn())
             stats = copy.deepcopy(self._stats)
-            stats.losses = self._ongoing.losses
-            stats.unstored_tokens = self._ongoing.unstored_tokens
+            stats.losses = self._engine.losses
+            stats.unstored_tokens = self._engine.unstored_tokens
             return stats
 
     def clear(self, storage: bool = False) -> None:
@@ -216,16 +215,16 @@ class PrefixCache:
         """Wait until everything that was computed is on host and stored. Returns whether it is."""
         check_seconds("timeout_s", timeout_s)
         with self._turn():
-            return self._ongoing.flush(timeout_s)
+            return self._engine.flush(timeout_s)
 
     def close(self, timeout_s: float = _CLOSE_S) -> bool:
         """Wait as `flush` does, then end. Called at the end of the program, too. If another call is
         under way for longer than that, the cache stays open."""
         check_seconds("timeout_s", timeout_s)
         self._check_outside()
-        done = self._ongoing.close(timeout_s)
-        if self._ongoing.closed:
-            _open.discard(self._ongoing)
+        done = self._engine.close(timeout_s)
+        if self._engine.closed:
+            _open.discard(self._engine)
         return done
 
     def __enter__(self) -> PrefixCache:
@@ -238,10 +237,10 @@ class PrefixCache:
     def _turn(self) -> Iterator[None]:
         """The time of one call. Others wait, but a call from inside it would wait for itself."""
         self._check_outside()
-        with self._ongoing.lock:
-            if self._ongoing.closed:
+        with self._engine.lock:
+            if self._engine.closed:
                 raise ClosedError("cache: expected an open one, found one that was closed")
-            self._ongoing.check()
+            self._engine.check()
             self._owner = threading.get_ident()
             try:
                 yield
@@ -249,7 +248,7 @@ class PrefixCache:
                 self._owner = 0
                 with suppress(Detached):
                     self._engine.sweep()
-                self._ongoing.carry_on()
+                self._engine.carry_on()
 
     def _check_outside(self) -> None:
         if self._owner == threading.get_ident():
@@ -259,14 +258,14 @@ class PrefixCache:
             )
 
 
-def _collected(last: list[Ongoing]) -> None:
+def _collected(last: list[Engine]) -> None:
     """The cache is gone, maybe while its own thread runs: end it on another one."""
     if last[0] in _open:
         _open.discard(last[0])
         threading.Thread(target=_end, args=(last,), daemon=True).start()
 
 
-def _end(last: list[Ongoing]) -> None:
+def _end(last: list[Engine]) -> None:
     gone, clock = weakref.ref(last[0]), last[0].clock
     last.pop().close(_CLOSE_S)
     for _ in range(20):  # its pools are in a cycle, which the thread that drops it may still have

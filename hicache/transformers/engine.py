@@ -4,13 +4,13 @@
     keep     write what was computed to the pages, and give them to the tree
     sweep    give the pages of a request back that was not kept
 
-`Ongoing` takes the replies of copies and stores, also between calls: then a thread does, until
-nothing is under way, so what was computed reaches host memory and the store without another call.
+It takes the replies of copies and stores, also between calls: then a thread does, until nothing is
+under way, so what was computed reaches host memory and the store without another call.
 """
 
 import logging
 import threading
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from typing import Any, NamedTuple
 
@@ -30,7 +30,7 @@ from hicache.core.types import Key
 from hicache.devices.base import DeviceOptions
 from hicache.memory.pools import stored_pools
 from hicache.runtime.controller import TransferController
-from hicache.runtime.driver import CheckOptions, Driver, TieredExecutor, driver_of, first_of
+from hicache.runtime.driver import CheckOptions, TieredExecutor, driver_of, first_of
 from hicache.runtime.storage import Attachment, StorageExecutor, StoredPages
 from hicache.storage.base import Losses, StorageOptions
 from hicache.storage.keys import Context
@@ -70,27 +70,89 @@ class Request(NamedTuple):
     described: Described
 
 
-class Ongoing:
-    """One driver. One thread may call it at a time, with `lock` held."""
+class Admission(NamedTuple):
+    """A request that has pages. hits: reused tokens by tier. depths: pages for states, by depth."""
+
+    number: int
+    request: Request
+    action: Prefill
+    pages: RequestPages
+    live: LiveCache
+    hits: dict[str, int]
+    depths: dict[int, int]
+
+
+class Engine:
+    """One core with its device and store. One thread may call it at a time, with `lock` held."""
 
     def __init__(
         self,
-        driver: Driver,
-        device: Any,
-        attachment: Attachment,
+        place: torch.device,
+        described: Described,
+        name: str,
+        revision: str,
+        options: Options,
         clock: Clock,
-        note: Callable[[list[Outcome]], None],
     ) -> None:
-        """note: gets all outcomes."""
+        """Builds everything, with an attached store if an address is given. place: where the model
+        is. name: of the model. revision: of the weights. Raises CallerError for sizes that cannot
+        be used."""
+        self.described = described
+        size = self._size = options.page_size
+        window, components = described.window_tokens, described.components
+        least = (-(-window // size) + 1) * size
+        if window and options.device_tokens < least:
+            raise CallerError(
+                f"device_tokens: expected at least {least} for a model with a window of {window} "
+                f"tokens, found {options.device_tokens}"
+            )
+        interval = -(-options.interval_tokens // size) * size
+
+        def pages_of(tokens: int, slots: int) -> dict[str, int]:
+            states = tokens // interval + slots
+            return {
+                component: states if component == STATE else tokens // size
+                for component in components
+            }
+
+        device_pages = pages_of(options.device_tokens, _SLOTS + 1)
+        host_pages = pages_of(options.host_tokens, int(options.host_tokens >= size))
+        config = Config(
+            page_size=size,
+            device_pages=tuple(device_pages.values()),
+            host_pages=tuple(host_pages.values()),
+            components=components,
+            settings=settings_for(components, Shape(window, interval)),
+        )
+        self._device = _device(place, described.model, size, device_pages, host_pages)
+        try:
+            self._controller, executor = TransferController(self._device), StorageExecutor()
+            checks = CheckOptions(options.check, options.check_dir, clock.now_s, _log.warning)
+            tiers = TieredExecutor(self._controller, executor)
+            self.driver = driver_of(Core(config), tiers, checks)
+            context = Context(name, revision, size, "tokens", described.model.pools)
+            stored = StoredPages(context, stored_pools(self._device.arena))
+            self._attachment = Attachment(self.driver, executor, stored, clock.now_s, _log.warning)
+            if options.storage is not None:
+                self._attachment.attach(options.storage, StorageOptions(options.timeout_s))
+        except BaseException:
+            self._device.close()
+            raise
+        self._view = self.driver.core.view
+        self._place, self._wait_s, self.clock = place, options.wait_s, clock
         self.lock = threading.Lock()
         self.closed = False
-        self.clock = clock
-        self.driver, self._device, self._attachment = driver, device, attachment
-        self._note = note
         self._refused, self._left = 0, 0
         self._done = False  # what closing it has returned
         self._carrier: threading.Thread | None = None
         self._crash: BaseException | None = None
+        self._rows = PagedRows(described, self._device.arena, place)
+        self._most_tokens = config.device_pages[0] * size
+        self._interval = interval if STATE in components else 0
+        self._requests = 0
+        self._fetched: dict[int, int] = {}
+
+    # -- what is under way
 
     def feed(self, event: Any) -> list[Outcome]:
         """Pass one event to the core, and begin what it asks for."""
@@ -123,7 +185,7 @@ class Ongoing:
     @property
     def busy(self) -> bool:
         """Whether copies or stores are under way."""
-        return bool(self.driver.core.view.transfers) and not self.driver.detached
+        return bool(self._view.transfers) and not self.driver.detached
 
     def settle(self, timeout_s: float) -> bool:
         """Carry on until nothing is under way. Returns whether all has ended, in a sound core."""
@@ -147,7 +209,7 @@ class Ongoing:
     @property
     def unstored_tokens(self) -> int:
         """Tokens in memory that the store is not known to have; 0 without a store."""
-        view = self.driver.core.view
+        view = self._view
         if self._attachment.store is None:
             return self._left
         pages = (
@@ -207,85 +269,6 @@ class Ongoing:
                     return
             self.clock.sleep(PAUSE_S)
 
-
-class Admission(NamedTuple):
-    """A request that has pages. hits: reused tokens by tier. depths: pages for states, by depth."""
-
-    number: int
-    request: Request
-    action: Prefill
-    pages: RequestPages
-    live: LiveCache
-    hits: dict[str, int]
-    depths: dict[int, int]
-
-
-class Engine:
-    """One core with its device and store. One thread may call it at a time, with the lock of
-    `ongoing` held."""
-
-    def __init__(
-        self,
-        place: torch.device,
-        described: Described,
-        name: str,
-        revision: str,
-        options: Options,
-        clock: Clock,
-    ) -> None:
-        """Builds everything, with an attached store if an address is given. place: where the model
-        is. name: of the model. revision: of the weights. Raises CallerError for sizes that cannot
-        be used."""
-        self.described = described
-        size = self._size = options.page_size
-        window, components = described.window_tokens, described.components
-        least = (-(-window // size) + 1) * size
-        if window and options.device_tokens < least:
-            raise CallerError(
-                f"device_tokens: expected at least {least} for a model with a window of {window} "
-                f"tokens, found {options.device_tokens}"
-            )
-        interval = -(-options.interval_tokens // size) * size
-
-        def pages_of(tokens: int, slots: int) -> dict[str, int]:
-            states = tokens // interval + slots
-            return {
-                component: states if component == STATE else tokens // size
-                for component in components
-            }
-
-        device_pages = pages_of(options.device_tokens, _SLOTS + 1)
-        host_pages = pages_of(options.host_tokens, int(options.host_tokens >= size))
-        config = Config(
-            page_size=size,
-            device_pages=tuple(device_pages.values()),
-            host_pages=tuple(host_pages.values()),
-            components=components,
-            settings=settings_for(components, Shape(window, interval)),
-        )
-        self._device = _device(place, described.model, size, device_pages, host_pages)
-        try:
-            self._controller, executor = TransferController(self._device), StorageExecutor()
-            checks = CheckOptions(options.check, options.check_dir, clock.now_s, _log.warning)
-            tiers = TieredExecutor(self._controller, executor)
-            driver = driver_of(Core(config), tiers, checks)
-            context = Context(name, revision, size, "tokens", described.model.pools)
-            stored = StoredPages(context, stored_pools(self._device.arena))
-            attachment = Attachment(driver, executor, stored, clock.now_s, _log.warning)
-            if options.storage is not None:
-                attachment.attach(options.storage, StorageOptions(options.timeout_s))
-        except BaseException:
-            self._device.close()
-            raise
-        self.ongoing = Ongoing(driver, self._device, attachment, clock, self._note)
-        self._view = driver.core.view
-        self._place, self._wait_s, self._clock = place, options.wait_s, clock
-        self._rows = PagedRows(described, self._device.arena, place)
-        self._most_tokens = config.device_pages[0] * size
-        self._interval = interval if STATE in components else 0
-        self._requests = 0
-        self._fetched: dict[int, int] = {}
-
     # -- a request begins
 
     def admit(self, request: Request) -> Admission | None:
@@ -294,7 +277,7 @@ class Engine:
         tokens = request.tokens
         if len(tokens) > request.described.longest:
             return None
-        self.ongoing.renew()
+        self.renew()
         number = self._arrived(request)
         wanted = events.AdmitWanted(number, min(len(tokens), self._most_tokens))
         outcomes = self._pages_for(wanted, self._wait_s)
@@ -327,24 +310,24 @@ class Engine:
         self._requests += 1
         prompt = request.tokens[: self._most_tokens]
         key = Key.from_tokens(prompt[:-1], self._size, request.computation.name)
-        self.ongoing.feed(events.Arrived(self._requests, key, len(prompt), key.pages))
+        self.feed(events.Arrived(self._requests, key, len(prompt), key.pages))
         return self._requests
 
     def _pages_for(self, event: Any, wait_s: float) -> list[Outcome]:
         """Ask for pages until there are some, or until the core refuses for good. wait_s: the
         longest that it waits for a prefetch."""
-        began = self._clock.now_s()
+        began = self.clock.now_s()
         limited = False
         while True:
-            outcomes = self.ongoing.feed(event)
+            outcomes = self.feed(event)
             refused = first_of(Refused, outcomes)
-            waited = self._clock.now_s() - began
+            waited = self.clock.now_s() - began
             if refused is None or refused.reason not in _AGAIN or waited > wait_s + _PATIENCE_S:
                 return outcomes
             if refused.reason == "fetching" and waited > wait_s and not limited:
                 limited = True
-                self.ongoing.feed(events.PrefetchLimitReached(refused.request))
-            self.ongoing.poll()
+                self.feed(events.PrefetchLimitReached(refused.request))
+            self.poll()
 
     def _hits(self, admitted: Admitted, action: Prefill) -> dict[str, int]:
         """Reused tokens by tier. What a prefetch brought is on host by now."""
@@ -373,13 +356,11 @@ class Engine:
         for depth, page in admission.depths.items():
             admission.pages.write_states(live.states[depth], page)
         self._synchronize()
-        self.ongoing.feed(events.PrefillDone(action.transfer))
+        self.feed(events.PrefillDone(action.transfer))
         if not final or end == prompt or not self._grown(admission, new, end):
             end = prompt
         name = admission.request.computation.name
-        self.ongoing.feed(
-            events.Finished.from_tokens(admission.number, tokens[:end], self._size, name)
-        )
+        self.feed(events.Finished.from_tokens(admission.number, tokens[:end], self._size, name))
 
     def _grown(self, admission: Admission, new: Sequence[New], end: int) -> bool:
         """Give what was generated pages, and write it. Returns whether that could be done."""
@@ -406,9 +387,9 @@ class Engine:
         transfers = self._view.transfers.values()
         passes = [transfer.id for transfer in transfers if transfer.kind is TransferKind.PREFILL]
         for number in list(self._view.requests):
-            self.ongoing.feed(events.Aborted(number))
+            self.feed(events.Aborted(number))
         for transfer in passes:
-            self.ongoing.feed(events.PrefillDone(transfer, False))
+            self.feed(events.PrefillDone(transfer, False))
         self._fetched.clear()
 
     # -- without a request
@@ -418,17 +399,17 @@ class Engine:
         if len(request.tokens) > request.described.longest:
             return 0
         number = self._arrived(request)
-        deadline = self._clock.now_s() + self._wait_s
-        while self._view.requests[number].prefetch and self._clock.now_s() < deadline:
-            self.ongoing.poll()
-        matched = first_of(Matched, self.ongoing.feed(events.MatchWanted(number)))
+        deadline = self.clock.now_s() + self._wait_s
+        while self._view.requests[number].prefetch and self.clock.now_s() < deadline:
+            self.poll()
+        matched = first_of(Matched, self.feed(events.MatchWanted(number)))
         assert matched is not None, "the core answers what would hit"
         return (matched.device_pages + matched.host_pages) * self._size
 
     def clear(self, storage: bool) -> None:
         """Forget every page. Copies under way are waited for."""
-        self.ongoing.settle(_PATIENCE_S)
-        self.ongoing.feed(events.Flushed(storage))
+        self.settle(_PATIENCE_S)
+        self.feed(events.Flushed(storage))
 
     def _note(self, outcomes: list[Outcome]) -> None:
         for outcome in outcomes:

@@ -7,7 +7,6 @@ the others a `Mover`; this file passes calls on and turns vLLM's types into thei
 from __future__ import annotations
 
 import logging
-from dataclasses import replace
 from functools import cache
 from typing import Any
 
@@ -243,9 +242,7 @@ class HicacheConnector(KVConnectorBase_V1, SupportsHMA):
     def get_transfer_results(self, finished_req_ids: set[str]) -> Any:
         loaded = set()
         if self._worker is not None:
-            ended = self._worker.poll()
-            self._answer = replace(ended.answer, failed=frozenset(ended.failed))
-            loaded = ended.loaded
+            self._answer, loaded = self._worker.poll()
         return KVConnectorTransferResults(finished_recving=loaded)
 
     def build_connector_worker_meta(self) -> Answers | None:

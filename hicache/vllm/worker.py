@@ -13,7 +13,6 @@ worker by its attributes and imports nothing of vLLM.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from os import scandir
 from typing import Any
 
@@ -50,16 +49,6 @@ _WRITES = (
     *("load_model", "reload_weights", "start_weight_update", "start_draft_weight_update"),
     *("update_weights", "finish_weight_update", "load_weights"),
 )
-
-
-@dataclass(slots=True)
-class Ended:
-    """Since the last look. loaded: requests whose loads have ended. failed: those of them whose
-    loads have failed."""
-
-    answer: Answer
-    loaded: set[str]
-    failed: set[str]
 
 
 class Watching:
@@ -232,8 +221,8 @@ class ConnectorWorker:
             self._executor.abandon(transfer)
         self._begin(message.backups, message)
 
-    def poll(self) -> Ended:
-        """What has ended since the last call."""
+    def poll(self) -> tuple[Answer, set[str]]:
+        """What has ended since the last call, and the requests whose loads have."""
         self._executor.start()
         failed, self._failed = self._failed, set()
         loaded, done = set(failed), [(transfer, 0) for transfer in self._refused]
@@ -252,7 +241,7 @@ class ConnectorWorker:
         outages = 0 if self._store is None else self._store.poll()
         changed = self._watching.changed and not self._reported
         self._reported |= changed
-        return Ended(Answer(tuple(done), outages, changed), loaded, failed)
+        return Answer(tuple(done), outages, changed, frozenset(failed)), loaded
 
     def close(self) -> None:
         """Wait for what was begun, then end all threads and close the store."""

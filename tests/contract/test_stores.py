@@ -129,7 +129,7 @@ def test_a_list_longer_than_a_page_is_deleted_while_it_is_read(rig: Rig, store: 
 
 
 def test_use_after_close_fails_and_closing_twice_does_not(rig: Rig, tmp_path: Path) -> None:
-    own = rig if rig.server else replace(rig, address=f"{rig.scheme}:{tmp_path}")
+    own = rig if rig.server else replace(rig, address=f"{rig.scheme}:{tmp_path}?size={MIB}")
     store = own.open()
     [key] = keys_of("closed", 1)
     value = value_of(bytes(50))

@@ -122,17 +122,16 @@ class Served:
             return result
 
         def poll(worker: Any) -> Any:
-            loads, ended = dict(worker._waiting), real(worker)
+            loads, (answer, loaded) = dict(worker._waiting), real(worker)
             fail = {
                 transfer
                 for transfer, name in loads.items()
-                if name in ended.loaded and self._draw.random() < self._faults
+                if name in loaded and self._draw.random() < self._faults
             }
-            ended.failed |= {loads[transfer] for transfer in fail}
-            done = tuple((at, 0 if at in fail else offer) for at, offer in ended.answer.done)
-            ended.answer = replace(ended.answer, done=done)
-            self.landed -= sum(self._taken[name] for name in ended.failed)
-            return ended
+            failed = answer.failed | {loads[transfer] for transfer in fail}
+            done = tuple((at, 0 if at in fail else offer) for at, offer in answer.done)
+            self.landed -= sum(self._taken[name] for name in failed)
+            return replace(answer, done=done, failed=failed), loaded
 
         connector.update_state_after_alloc = update_state_after_alloc
         connector.get_kv_connector_stats = get_kv_connector_stats

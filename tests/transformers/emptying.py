@@ -31,11 +31,11 @@ class Streamer:
 def empty_device(cache: PrefixCache) -> None:
     """Evict every page from the device. What is on host stays."""
     assert cache.flush(_PATIENCE_S)
-    view = cache._ongoing.driver.core.view
+    view = cache._engine.driver.core.view
     with cache._turn():
         for component, pool in zip(view.config.components, view.pools(Tier.DEVICE), strict=True):
             if pool.evictable:
-                cache._ongoing.feed(EvictWanted(Tier.DEVICE, component, pool.evictable))
+                cache._engine.feed(EvictWanted(Tier.DEVICE, component, pool.evictable))
     assert cache.flush(_PATIENCE_S)
 
 

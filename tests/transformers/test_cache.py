@@ -58,11 +58,11 @@ def test_every_invariant_holds_while_small_pools_evict(name: str, place: str) ->
     model, checker = base.build(name).to(place), Checker("every")
     sizes = SIZES | {"device_tokens": 128, "host_tokens": 256}
     with PrefixCache(model, **sizes) as cache:
-        cache._ongoing.driver.observers += (checker,)
+        cache._engine.driver.observers += (checker,)
         for seed in (1, 2, 3, 4, 1, 2, 4, 4):
             both(model, cache, prompt(70 + seed, seed).to(place), max_new_tokens=5)
         cache.flush()
-        checker.finish(cache._ongoing.driver.core.view)
+        checker.finish(cache._engine.driver.core.view)
         assert not checker.violations
         assert cache.stats.hits["device"] > 0
         assert cache.stats.hits["host"] > 0

@@ -207,7 +207,7 @@ def test_a_call_that_is_cut_off_leaves_the_cache_usable(name: str, calls: int) -
             cache.generate(prompt(60), max_new_tokens=9, streamer=Streamer(cut_off))
         both(model, cache, prompt(60))
         assert cache.stats.saved_tokens == (0 if calls == 1 else 48 if name == "qwen3-next" else 56)
-        assert not cache._ongoing.driver.core.view.requests
+        assert not cache._engine.driver.core.view.requests
 
 
 def test_a_pass_that_raises_in_the_middle_keeps_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -261,5 +261,5 @@ def test_after_a_failed_check_the_model_computes_everything(
         cache.clear(storage=True)
     assert not cache.flush()
     assert not cache.close()
-    assert cache._ongoing._attachment.store is None, "the store is left open"
+    assert cache._engine._attachment.store is None, "the store is left open"
     assert len(caplog.records) == 1

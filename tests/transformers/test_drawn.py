@@ -97,7 +97,7 @@ class Play:
             cache.clear()
         elif what == "kill":
             with cache._turn():
-                cache._ongoing._attachment.store.close()
+                cache._engine._attachment.store.close()
         elif what == "clear":
             cache.clear(storage=self._draws.random() < 0.5)
         elif what == "device":
@@ -110,9 +110,9 @@ class Play:
 def rest(cache: PrefixCache) -> None:
     """A cache comes to rest without a call, with figures that agree."""
     for _ in range(int(PATIENCE_S / PAUSE_S)):
-        if not cache._ongoing.busy:
+        if not cache._engine.busy:
             break
-        cache._ongoing.clock.sleep(PAUSE_S)
+        cache._engine.clock.sleep(PAUSE_S)
     else:
         pytest.fail("copies or stores are under way, and nobody carries them on")
     cache.flush()

@@ -100,7 +100,7 @@ def test_what_a_store_has_refused_since_the_last_flush_is_told(
             for number in range(8):
                 refuses = not draws.randrange(5)
                 made.generate(prompt(40, 100 * seed + number), max_new_tokens=1)
-                made._ongoing.settle(PATIENCE_S)
+                made._engine.settle(PATIENCE_S)
                 if draws.randrange(2):
                     made.clear()
                 if draws.randrange(2) or number == 7:
@@ -114,7 +114,7 @@ def test_what_a_store_has_refused_since_the_last_flush_is_told(
 
 
 def test_clear_waits_until_all_is_stored(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(engine.Ongoing, "carry_on", lambda _: None)
+    monkeypatch.setattr(engine.Engine, "carry_on", lambda _: None)
     with PrefixCache(base.build("llama"), storage=f"file:{tmp_path}", **SIZES) as made:
         made.generate(prompt(40), max_new_tokens=1)
         made.clear()
@@ -147,17 +147,17 @@ def test_calls_of_several_threads_take_turns() -> None:
 def test_a_cache_that_could_not_be_closed_is_closed_at_the_end() -> None:
     """Another call was under way for longer than the program would wait."""
     with PrefixCache(base.build("llama"), **SIZES) as cache:
-        with cache._ongoing.lock:
+        with cache._engine.lock:
             assert not cache.close(0.0)
-        assert cache._ongoing in _open
+        assert cache._engine in _open
         assert cache.match(prompt(40)) == 0
-    assert cache._ongoing not in _open
+    assert cache._engine not in _open
 
 
 def test_pools_are_freed_once_nobody_has_the_cache() -> None:
     """Also if who drops the cache has it a little longer than the thread that closes it."""
     cache = PrefixCache(base.build("llama"), **SIZES)
-    pools, longer, collections = weakref.ref(cache._engine), [cache._ongoing], gc.get_stats()
+    pools, longer, collections = weakref.ref(cache._engine), [cache._engine], gc.get_stats()
     del cache
     until(lambda: gc.get_stats()[2]["collections"] > collections[2]["collections"])
     longer.clear()

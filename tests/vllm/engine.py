@@ -302,11 +302,11 @@ class Engine:
 
     def poll(self) -> None:
         """Take what the workers have ended."""
-        ended = [worker.poll() for worker in self.workers]
-        answers = [replace(item.answer, failed=frozenset(item.failed)) for item in ended]
+        polled = [worker.poll() for worker in self.workers]
+        answers = [answer for answer, _ in polled]
         if self.faults:
             self._break(answers)
-        self._landed(answers, [name for item in ended for name in item.loaded])
+        self._landed(answers, [name for _, loaded in polled for name in loaded])
 
     def _grow(self, request: Request, work: dict[str, int], preempted: list[Request]) -> None:
         tokens = self._chunk(request, request.num_computed_tokens)
