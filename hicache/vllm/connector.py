@@ -34,22 +34,12 @@ from . import register
 from .describing import Settings, belonging, context_of
 from .groups import groups_of
 from .orders import Answer, Message
-from .scheduler import ConnectorScheduler
+from .scheduler import METRICS, ConnectorScheduler
 from .worker import Adapters, ConnectorWorker, Watching
 
 KNOWN = ("0.32",)
 _WELL = (RequestStatus.FINISHED_STOPPED, RequestStatus.FINISHED_LENGTH_CAPPED)
 _log = logging.getLogger("vllm.hicache")  # vLLM shows what is logged under its own name
-# Names for Prometheus, and what they say.
-METRICS = {
-    "host_tokens": "Tokens loaded from host memory",
-    "storage_tokens": "Tokens loaded from storage",
-    "saved_pages": "Pages copied to host memory",
-    "unsaved_pages": "Pages for which there was no room",
-    "failed_loads": "Loads that failed, whose requests were computed",
-    "failed_saves": "Copies to host that failed",
-    "store_losses": "Values that the store did not read or write",
-}
 register()  # also where vLLM's plugins are off
 
 
@@ -258,7 +248,7 @@ class HicacheConnector(KVConnectorBase_V1, SupportsHMA):
     def get_kv_connector_stats(self) -> Stats | None:
         """What has been counted since the last call."""
         mine = self._worker.figures if self._worker is not None else self._before
-        now = mine if self._scheduler is None else self._scheduler.counts.as_dict
+        now = mine if self._scheduler is None else dict(self._scheduler.counts)
         new = {name: number - self._before.get(name, 0) for name, number in now.items()}
         self._before = now
         return Stats(data=new) if any(new.values()) else None

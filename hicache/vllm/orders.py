@@ -8,8 +8,8 @@ Decides nothing, see `deciding`.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
 from functools import reduce
 from operator import and_
 from typing import Any, NamedTuple
@@ -28,7 +28,7 @@ class Adapter(NamedTuple):
     path: str
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Message:
     """From the scheduler to the workers, once a step.
 
@@ -38,13 +38,13 @@ class Message:
     adapters: what the pages of loads and backups belong to.
     """
 
-    loads: tuple[Load, ...] = ()
-    backups: tuple[Backup, ...] = ()
-    storage: tuple[StorageAction, ...] = ()
-    waiting: tuple[tuple[TransferId, str], ...] = ()
-    failed: tuple[str, ...] = ()
-    abandoned: tuple[TransferId, ...] = ()
-    adapters: tuple[Adapter, ...] = ()
+    loads: list[Load] = field(default_factory=list)
+    backups: list[Backup] = field(default_factory=list)
+    storage: list[StorageAction] = field(default_factory=list)
+    waiting: dict[TransferId, str] = field(default_factory=dict)
+    failed: set[str] = field(default_factory=set)
+    abandoned: list[TransferId] = field(default_factory=list)
+    adapters: set[Adapter] = field(default_factory=set)
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,9 +68,6 @@ class Answer:
         )
 
 
-_LISTS = ("loads", "backups", "storage", "waiting", "failed", "abandoned")  # of a message
-
-
 class _Sent(NamedTuple):
     kind: type
     blocks: Sequence[Any]
@@ -84,7 +81,7 @@ class Orders:
         self._ranks = ranks
         self._pool: Any = None
         self._sent: dict[TransferId, _Sent] = {}
-        self._unsent: dict[str, list[Any]] = {name: [] for name in _LISTS}
+        self._unsent = Message()
         self._replies: list[Reply] = []
 
     def use(self, pool: Any) -> None:
@@ -94,7 +91,7 @@ class Orders:
     @property
     def busy(self) -> bool:
         """Whether something was or is to be sent whose reply is not there yet."""
-        return bool(self._sent or self._unsent["failed"] or self._replies)
+        return bool(self._sent or self._unsent.failed or self._replies)
 
     @property
     def held_blocks(self) -> int:
@@ -104,17 +101,26 @@ class Orders:
     def submit(self, action: HostCopy | StorageAction) -> None:
         """Loads and backups wait until `send` says which blocks they are for."""
         if not isinstance(action, Load | Backup):
-            self._unsent["storage"].append(action)
+            self._unsent.storage.append(action)
             self._sent[action.transfer] = _Sent(type(action), (), [])
 
-    def send(self, action: HostCopy, blocks: Sequence[Any], request: str = "") -> None:
-        """A load or backup with slots and blocks. blocks: those that it uses. request: vLLM's name
-        of the one that waits for it."""
+    def send(
+        self,
+        action: HostCopy,
+        blocks: Sequence[Any],
+        adapters: Iterable[Adapter | None],
+        request: str = "",
+    ) -> None:
+        """A load or backup with slots and blocks. blocks: those that it uses. adapters: that its
+        pages belong to. request: vLLM's name of the one that waits for it."""
         self._pool.touch(blocks)
         self._sent[action.transfer] = _Sent(type(action), blocks, [])
-        self._unsent["loads" if isinstance(action, Load) else "backups"].append(action)
-        if request:
-            self._unsent["waiting"].append((action.transfer, request))
+        self._unsent.adapters.update(item for item in adapters if item is not None)
+        if isinstance(action, Backup):
+            self._unsent.backups.append(action)
+        else:
+            self._unsent.loads.append(action)
+            self._unsent.waiting[action.transfer] = request
 
     def refuse(self, action: HostCopy) -> None:
         """A load or backup that cannot be done has failed."""
@@ -122,10 +128,10 @@ class Orders:
 
     def fail(self, request: str) -> None:
         """The load for which a request waits cannot begin."""
-        self._unsent["failed"].append(request)
+        self._unsent.failed.add(request)
 
     def abandon(self, transfer: TransferId) -> None:
-        self._unsent["abandoned"].append(transfer)
+        self._unsent.abandoned.append(transfer)
 
     def start(self) -> None:
         """Does nothing: the message goes with the next step."""
@@ -137,8 +143,8 @@ class Orders:
 
     def message(self) -> Message:
         """Everything that was not sent yet."""
-        unsent, self._unsent = self._unsent, {name: [] for name in _LISTS}
-        return Message(**{name: tuple(items) for name, items in unsent.items()})
+        message, self._unsent = self._unsent, Message()
+        return message
 
     def answered(self, done: Sequence[tuple[TransferId, int]]) -> None:
         """Replies of workers. Those that nobody asked for are ignored."""

@@ -17,8 +17,9 @@ their attributes.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import wraps
 from typing import Any, NamedTuple, TypeVar
 
@@ -38,6 +39,16 @@ from .orders import Adapter, Answer, Message, Orders
 T = TypeVar("T")
 Blocks = Sequence[Sequence[Any]]  # of a request: vLLM's `KVCacheBlock`s, by group
 _SAVE_PAGES = 8  # new pages of a decoding request that are worth a save
+# What is counted, once it has landed on all ranks. What failed counts nowhere else.
+METRICS = {
+    "host_tokens": "Tokens loaded from host memory",
+    "storage_tokens": "Tokens loaded from storage",
+    "saved_pages": "Pages copied to host memory, in full attention",
+    "unsaved_pages": "Pages for which there was no room",
+    "failed_loads": "Loads that failed, whose requests were computed",
+    "failed_saves": "Copies to host that failed",
+    "store_losses": "Values that the store did not read or write",
+}
 _SOON = ("arriving", "writing_back", "fetching")  # refusals that another answer follows
 
 
@@ -49,25 +60,6 @@ class _Place(NamedTuple):
     block: Any
     hash: Any
     adapter: Adapter | None
-
-
-@dataclass(slots=True)
-class Counts:
-    """Tokens and pages count once they have landed, on all ranks. host_tokens, storage_tokens:
-    loaded, by the tier that had them. saved_pages: copied to host, in full attention.
-    unsaved_pages: for which there was no room. failed_loads, failed_saves: which count nowhere
-    else."""
-
-    host_tokens: int = 0
-    storage_tokens: int = 0
-    saved_pages: int = 0
-    unsaved_pages: int = 0
-    failed_loads: int = 0
-    failed_saves: int = 0
-
-    @property
-    def as_dict(self) -> dict[str, int]:
-        return asdict(self)
 
 
 @dataclass(slots=True, eq=False)
@@ -148,7 +140,7 @@ class ConnectorScheduler:
         for storage. adapter: a digest of what the adapter of a request (`lora_request`) is on disk;
         empty if that is not known. notice: told of changes, in a line. check: how the core is
         checked, and the folder for it (see `Check`)."""
-        self.groups, self.counts = groups, Counts()
+        self.groups, self.counts = groups, Counter[str]()
         self._page, self._now, self._wait_s, self._adapter = groups.page, now, wait_s, adapter
         self.orders = Orders(ranks)
         checks = CheckOptions(*check, now, notice)
@@ -161,7 +153,6 @@ class ConnectorScheduler:
         self._notice = notice
         self._changed = False  # the weights: nothing is loaded or saved any more
         self._adapters: dict[tuple[str, str], str] = {}  # digests by name and path; empty: replaced
-        self._belongs: set[Adapter] = set()  # of what the next message copies
         self._loading: dict[TransferId, _Loading] = {}
         self._doubted: frozenset[str] = frozenset()  # whose loads were under way when it detached
         self._saving: dict[TransferId, int] = {}  # pages of full attention of a backup under way
@@ -292,7 +283,7 @@ class ConnectorScheduler:
         elif not self._begin(request.request_id, lookup, blocks, external):
             # vLLM waits for it, so the workers report it as failed.
             known.failed = True
-            self.counts.failed_loads += 1
+            self.counts["failed_loads"] += 1
             self.orders.fail(request.request_id)
             self._end(lookup)
         else:
@@ -330,9 +321,8 @@ class ConnectorScheduler:
                     sources.append(source)
                     targets.append(block.block_id)
                     kept.append(block)
-        if lookup.adapter is not None:
-            self._belongs.add(lookup.adapter)
-        self.orders.send(Load(load.transfer, load.request, _copies(copies)), kept, name)
+        order = Load(load.transfer, load.request, _copies(copies))
+        self.orders.send(order, kept, [lookup.adapter], name)
         storage = self._fetched(lookup, external)
         loading = _Loading(
             lookup.number, name, lookup.prefill.transfer, external - storage, storage
@@ -356,10 +346,10 @@ class ConnectorScheduler:
         if loading is None:
             return
         if reply.ok:
-            self.counts.host_tokens += loading.host
-            self.counts.storage_tokens += loading.storage
+            self.counts["host_tokens"] += loading.host
+            self.counts["storage_tokens"] += loading.storage
         else:
-            self.counts.failed_loads += 1
+            self.counts["failed_loads"] += 1
             if loading.name in self._known:  # it was not aborted meanwhile
                 self._known[loading.name].failed = True
         if loading.number in self._view.requests:
@@ -391,9 +381,9 @@ class ConnectorScheduler:
             self._note(action, blocks, self._adapter_of(request))
             self._feed(events.PrefillDone(action.transfer))
             self._feed(events.Finished(number, key, length))
-            self.counts.unsaved_pages += min(new, self._view.unsaved(key, pages))
+            self.counts["unsaved_pages"] += min(new, self._view.unsaved(key, pages))
         else:
-            self.counts.unsaved_pages += new
+            self.counts["unsaved_pages"] += new
             self._end(_Lookup(number, prefill=action))
 
     def _is_foreign(self, known: _Known, request: Any, blocks: Blocks, ends: bool) -> bool:
@@ -467,7 +457,7 @@ class ConnectorScheduler:
     def _back_up(self, action: Backup) -> None:
         """Send a backup for the blocks for which its pages stand."""
         copies: dict[str, tuple[list[int], list[int]]] = {}
-        kept, pages = [], 0
+        kept, adapters, pages = [], set[Adapter | None](), 0
         for copy in action.copies:
             pages += len(copy.source) if copy.component == FULL else 0
             for source, target in zip(copy.source.tolist(), copy.target.tolist(), strict=True):
@@ -480,10 +470,9 @@ class ConnectorScheduler:
                     sources.append(value.block.block_id)
                     targets.append(target)
                     kept.append(value.block)
-                    if value.adapter is not None:
-                        self._belongs.add(value.adapter)
+                    adapters.add(value.adapter)
         self._saving[action.transfer] = pages
-        self.orders.send(Backup(action.transfer, _copies(copies)), kept)
+        self.orders.send(Backup(action.transfer, _copies(copies)), kept, adapters)
 
     # -- the life of requests, and steps
 
@@ -508,9 +497,7 @@ class ConnectorScheduler:
         """What the workers are to do with the next step."""
         self._poll()
         self._sweep()
-        message = replace(self.orders.message(), adapters=tuple(sorted(self._belongs)))
-        self._belongs.clear()
-        return message
+        return self.orders.message()
 
     def carry_on(self, answer: Answer) -> frozenset[str]:
         """Feed the core the replies of the workers. If the store has come back, it may have lost
@@ -581,8 +568,8 @@ class ConnectorScheduler:
                     self._landed(reply)
                 elif isinstance(reply, events.BackupDone):
                     pages = self._saving.pop(reply.transfer, 0)
-                    self.counts.saved_pages += pages if reply.ok else 0
-                    self.counts.failed_saves += not reply.ok
+                    self.counts["saved_pages"] += pages if reply.ok else 0
+                    self.counts["failed_saves"] += not reply.ok
 
     def _sweep(self) -> None:
         """Let the core forget the device pages whose copies have ended."""

@@ -207,8 +207,8 @@ class ConnectorWorker:
 
     def load(self, message: Message) -> None:
         """Begin the loads of a step."""
-        self._waiting |= dict(message.waiting)
-        self._failed |= set(message.failed)
+        self._waiting |= message.waiting
+        self._failed |= message.failed
         if message.loads:
             self._watching.look()
         self._begin(message.loads, message)
@@ -256,7 +256,7 @@ class ConnectorWorker:
             self._executor.start()
             return
         watching = self._watching
-        if watching.changed or not watching.has(message.adapters):
+        if watching.changed or not watching.has(sorted(message.adapters)):
             for action in transfers:
                 self._refused.append(action.transfer)
                 if action.transfer in self._waiting:

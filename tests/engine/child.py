@@ -211,7 +211,7 @@ class Served:
         KVConnectorProm(self._llm.llm_engine.vllm_config, ["model_name", "engine"], {})
         counted: dict[str, float] = {}
         for connector in self._connectors:
-            for name, number in connector._scheduler.counts.as_dict.items():
+            for name, number in connector._scheduler.counts.items():
                 counted[name] = counted.get(name, 0) + number
         return {
             "counted": counted,

@@ -161,7 +161,7 @@ class Playing:
         if self.scheduler.driver.detached:
             return
         counts = self.scheduler.counts
-        result = (counts.host_tokens + counts.storage_tokens, counts.saved_pages)
+        result = (counts["host_tokens"] + counts["storage_tokens"], counts["saved_pages"])
         assert result == (engine.arrived, engine.saved), "counters: not what arrived"
         assert not view.requests
         assert not view.transfers

@@ -56,11 +56,11 @@ def run() -> Outcome:
             for layer, value in tensors.items():
                 value.copy_(fresh[layer])
             transfer += 2
-            worker.save(Message(backups=(Backup(transfer, (Copy(slot, source, host),)),)))
+            worker.save(Message(backups=[Backup(transfer, (Copy(slot, source, host),))]))
             _wait(worker, transfer)
             for element in tensors.values():
                 element.zero_()
-            worker.load(Message(loads=(Load(transfer + 1, 1, (Copy(slot, host, target),)),)))
+            worker.load(Message(loads=[Load(transfer + 1, 1, (Copy(slot, host, target),))]))
             _wait(worker, transfer + 1)
             for layer, member in tensors.items():
                 result = _by_block(form, member)[torch.from_numpy(target)]
