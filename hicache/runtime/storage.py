@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
@@ -44,7 +44,7 @@ from hicache.core.events import DetachWanted, Event, StorageAttached, StorageRep
 from hicache.core.types import TransferId
 from hicache.core.view import CoreView
 from hicache.storage.address import open_store, parse
-from hicache.storage.base import Losses, Status, Storage, StorageOptions, Value, watching
+from hicache.storage.base import Losses, Status, Storage, StorageOptions, Value, batches, watching
 from hicache.storage.breaker import BreakerOptions
 from hicache.storage.keys import Context, context_key, page_keys, shard
 
@@ -96,7 +96,6 @@ class Item(NamedTuple):
     keys: tuple[str, ...]
     pools: tuple[PagePool, ...]
 
-    @property
     def bytes(self) -> int:
         return sum(pool.page_bytes for pool in self.pools)
 
@@ -446,7 +445,11 @@ def look_up(task: Task, action: Lookup) -> None:
                 at += 1
             end = min(end, at)
     if task.options.every_boundary:
-        task.boundaries = _boundaries(known, windows, end)
+        lasts = [
+            restorable(end, window, known[text].has) for text, window in windows.items() if window
+        ]
+        ends = set(range(1, end + 1)).intersection(*lasts)
+        task.boundaries = sum(1 << pages - 1 for pages in ends)
         return
     while end:
         missing = max(
@@ -464,17 +467,15 @@ def look_up(task: Task, action: Lookup) -> None:
     task.progress = end
 
 
-def _boundaries(known: dict[str, _Presence], windows: dict[str, int], end: int) -> int:
-    """The set of boundaries up to `end` at which every window has its pages."""
-    number = 0
-    missing = dict.fromkeys((text for text, window in windows.items() if window), -1)
-    for pages in range(1, end + 1):
-        for component in missing:
-            if not known[component].has(pages - 1):
-                missing[component] = pages - 1
-        if all(at < max(0, pages - windows[text]) for text, at in missing.items()):
-            number |= 1 << pages - 1
-    return number
+def restorable(pages: int, last: int, has: Callable[[int], bool]) -> set[int]:
+    """The lengths of prefixes, of at most so many pages, that are there. last: how many of its last
+    pages a prefix needs; 0: all. has: whether a page is there."""
+    lengths, run = set(), 0
+    for end in range(1, pages + 1):
+        run = run + 1 if has(end - 1) else 0
+        if run >= min(end, last or end):
+            lengths.add(end)
+    return lengths
 
 
 class _Presence:
@@ -512,7 +513,7 @@ def fetch(task: Task, action: Fetch) -> None:
     least.reverse()
     short = least[-1]  # a page at this depth is missing, or the whole is there
     done = 0
-    for batch in _batches(items, task.options.batch_bytes):
+    for batch in batches(items, Item.bytes, task.options.batch_bytes):
         wanted = [item for item in batch if item.depth < short]
         arrived = _read(task, wanted)
         lost = [item.depth for item, fine in zip(wanted, arrived, strict=True) if not fine]
@@ -542,7 +543,7 @@ def _read(task: Task, batch: Sequence[Item]) -> list[bool]:
 def store(task: Task, action: Store) -> None:
     """Write the pages of all pieces, until one fails."""
     items = (item for piece in action.pieces for item in task.pages.items(piece, written=True))
-    for batch in _batches(items, task.options.batch_bytes):
+    for batch in batches(items, Item.bytes, task.options.batch_bytes):
         written = _write(task, batch)
         if not all(written):
             task.progress += written.index(False)
@@ -580,20 +581,6 @@ def describe(task: Task) -> None:
     if task.pages.document:
         key, value = context_key(task.pages.context), (memoryview(task.pages.document),)
         task.ask(partial(task.store.write, [key], [value]))
-
-
-def _batches(items: Iterable[Item], most_bytes: int) -> Iterator[list[Item]]:
-    """The items in order, in runs of at most so many bytes, or of one item."""
-    batch: list[Item] = []
-    size = 0
-    for item in items:
-        if batch and size + item.bytes > most_bytes:
-            yield batch
-            batch, size = [], 0
-        batch.append(item)
-        size += item.bytes
-    if batch:
-        yield batch
 
 
 def _staged(memory: memoryview, batch: Sequence[Item]) -> list[memoryview]:

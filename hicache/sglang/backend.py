@@ -23,7 +23,7 @@ from hicache.storage.identity import code_of_modules
 from hicache.storage.keys import shard
 
 from .describing import Settings, form_of, weights_of
-from .storing import HostPages, restorable
+from .storing import HostPages, prefixes
 
 KNOWN = ("0.5.22", "0.5.23")
 _KV = "kv"
@@ -91,7 +91,7 @@ class HicacheStorage(HiCacheStorage):
             pool_transfer.name: self._wanted(pool_transfer, keys[:full])
             for pool_transfer in pool_transfers or ()
         }
-        every, longest = restorable(full, pools)
+        every, longest = prefixes(full, pools)
         longest = ({_KV: full} if full else {}) | longest
         return PoolTransferResult(every[-1] if every else 0, longest, every)
 

@@ -13,6 +13,7 @@ from typing import Any
 import torch
 
 from hicache.core.errors import CallerError
+from hicache.runtime.storage import restorable
 from hicache.storage.base import Status, Value
 from hicache.storage.checksummed import Checksummed
 from hicache.storage.keys import Context, context_key, page_keys
@@ -138,20 +139,15 @@ def _bytes_of(page: Any) -> Value:
     return (page.view(torch.uint8).numpy().reshape(-1).data,)
 
 
-def restorable(
+def prefixes(
     full: int, pools: Mapping[Any, tuple[int, Sequence[bool]]]
 ) -> tuple[list[int], dict[Any, int]]:
     """The lengths of prefixes, of at most `full` pages, that all pools can restore, and the longest
     one of each pool that has any. pools: how many of its last pages a prefix needs (0: all), and
     which pages are there."""
-    every, longest = list(range(1, full + 1)), {}
-    for name, (last, there) in pools.items():
-        lengths, run = [], 0
-        for end, here in enumerate(there, 1):
-            run = run + 1 if here else 0
-            if run >= min(end, last or end):
-                lengths.append(end)
-        if lengths:
-            longest[name] = lengths[-1]
-        every = sorted(set(every).intersection(lengths))
-    return every, longest
+    lengths = {
+        name: restorable(len(there), last, there.__getitem__)
+        for name, (last, there) in pools.items()
+    }
+    every = set(range(1, full + 1)).intersection(*lengths.values())
+    return sorted(every), {name: max(ends) for name, ends in lengths.items() if ends}

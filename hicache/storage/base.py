@@ -12,15 +12,16 @@ an address names its scheme.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, fields
 from enum import StrEnum
-from typing import NamedTuple, TypeAlias
+from typing import NamedTuple, TypeAlias, TypeVar
 
 from hicache.core.errors import CallerError
 
+T = TypeVar("T")
 Value: TypeAlias = tuple[memoryview, ...]
 TIMEOUT_S = 1.0
 _MOST_SECONDS = 86_400
@@ -207,18 +208,19 @@ def size_of(value: Value) -> int:
     return sum(buffer.nbytes for buffer in value)
 
 
-def batches(values: Sequence[Value], most_bytes: int) -> Iterator[range]:
-    """Runs of indices whose values have at most so many bytes together, and at least one value."""
-    start = size = 0
-    for index, value in enumerate(values):
-        more = size_of(value)
-        if index > start and size + more > most_bytes:
-            yield range(start, index)
-            start = index
-            size = 0
+def batches(items: Iterable[T], bytes_of: Callable[[T], int], most_bytes: int) -> Iterator[list[T]]:
+    """The items in order, in runs of at most so many bytes, or of one item."""
+    batch: list[T] = []
+    size = 0
+    for item in items:
+        more = bytes_of(item)
+        if batch and size + more > most_bytes:
+            yield batch
+            batch, size = [], 0
+        batch.append(item)
         size += more
-    if start < len(values):
-        yield range(start, len(values))
+    if batch:
+        yield batch
 
 
 def scatter(source: memoryview, value: Value) -> None:

@@ -38,7 +38,7 @@ def of_one_pool(real: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def the_last_is_left_out(real: Callable[..., Any]) -> Callable[..., Any]:
-    return lambda items, size: real(list(items)[:-1] or items, size)
+    return lambda items, *more: real(list(items)[:-1] or items, *more)
 
 
 def into_the_first_page(real: Callable[..., Any]) -> Callable[..., Any]:
@@ -63,7 +63,7 @@ def although_blocks_were_given_away(real: Callable[..., Any]) -> Callable[..., A
 
 BUGS = (
     (storage, "fetch", one_page_too_many),
-    (storage, "_batches", the_last_is_left_out),
+    (storage, "batches", the_last_is_left_out),
     (storage, "_fine", always),
     (storage, "page_keys", of_one_pool),
     (StoredPool, "load", into_the_first_page),

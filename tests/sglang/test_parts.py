@@ -9,7 +9,7 @@ import pytest
 
 from hicache.core.errors import CallerError
 from hicache.sglang.describing import Settings, form_of, weights_of
-from hicache.sglang.storing import HostPages, restorable
+from hicache.sglang.storing import HostPages, prefixes
 
 from .interface import AsymmetricPoolHost, MHATokenToKVPoolHost
 
@@ -139,6 +139,6 @@ def test_drawn_chains_have_the_prefixes_that_sglangs_file_backend_finds() -> Non
             ]
             for name, (last, there) in pools.items()
         }
-        every, longest = restorable(full, pools)
+        every, longest = prefixes(full, pools)
         assert every == [end for end in range(1, full + 1) if all(end in x for x in ends.values())]
         assert longest == {name: end[-1] for name, end in ends.items() if end}

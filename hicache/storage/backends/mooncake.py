@@ -129,7 +129,7 @@ class Mooncake(Storage):
         statuses = [Status.FAILED] * len(keys)
 
         def get(stage: Staging, call: Call) -> list[Status]:
-            for group in batches(values, _STAGED):
+            for group in _groups(values):
                 names, starts, places, sizes = stage.lay(keys, values, group)
                 codes = self._client.batch_get_into(names, places, sizes)
                 with call.delivering():
@@ -146,7 +146,7 @@ class Mooncake(Storage):
         statuses = [Status.FAILED] * len(keys)
 
         def put(stage: Staging, call: Call) -> list[Status]:
-            for group in batches(values, _STAGED):
+            for group in _groups(values):
                 names, starts, places, sizes = stage.lay(keys, values, group)
                 known = self._client.batch_remove(names, True)
                 if all(code <= _TRANSFER_FAILED for code in known):
@@ -235,6 +235,11 @@ def _went_on(codes: Sequence[int]) -> None:
     """The deadline begins anew, unless a server did not answer."""
     if all(code > _TRANSFER_FAILED for code in codes):
         step()
+
+
+def _groups(values: Sequence[Value]) -> Iterator[list[int]]:
+    """The numbers of the values, in runs for one call of the client each."""
+    return batches(range(len(values)), lambda at: size_of(values[at]), _STAGED)
 
 
 class Staging:
