@@ -22,7 +22,7 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import islice
@@ -179,10 +179,6 @@ class _GivenUp(Exception):
     """The task was answered, or is to stop."""
 
 
-class _StoreRaised(Exception):
-    """The store raised an error, which no store may do."""
-
-
 class Task:
     """One action. Every call of the store goes through `ask`, and every access to host pages
     through `using_pages`; both end the task if it was answered meanwhile.
@@ -227,8 +223,6 @@ class Task:
         try:
             with watching(partial(self._moved, self._calls)):
                 return call()
-        except Exception as error:
-            raise _StoreRaised from error
         finally:
             with self._changed:
                 self.called_s = None
@@ -273,15 +267,11 @@ class Workers:
         store: Storage,
         pages: StoredPages,
         now: Callable[[], float],
-        notice: Callable[[str], None],
         options: WorkerOptions,
     ) -> None:
-        """now: seconds of a clock that never goes back. notice: gets a sentence if the store
-        raises an error."""
+        """now: seconds of a clock that never goes back."""
         self.store, self.pages, self.options = store, pages, options
         self.now = now
-        self._notice = notice
-        self._raised: set[type] = set()
         self._crashed: Exception | None = None
         self.changed = threading.Condition()
         self._open: dict[TransferId, Task] = {}
@@ -398,22 +388,12 @@ class Workers:
                 _carry_out(task)
             except _GivenUp:
                 pass
-            except _StoreRaised as raised:
-                self._report(raised.__cause__)
             except Exception as error:
                 self._crashed = error
             with self.changed:
                 calls_of.running.remove(task)
                 self._answer(task)
                 self.changed.notify_all()
-
-    def _report(self, error: BaseException | None) -> None:
-        """One notice for each kind of error of an open store."""
-        with self.changed:
-            known = self._closed or type(error) in self._raised
-            self._raised.add(type(error))
-        if not known:
-            self._notice(f"storage: the store raised an error, taken for FAILED: {error!r}")
 
 
 def _carry_out(task: Task) -> None:
@@ -568,12 +548,13 @@ def _write(task: Task, batch: Sequence[Item]) -> list[bool]:
 def delete(task: Task) -> None:
     """Delete every page of this cache, of all ranks. Progress is 1 if all of them are gone."""
     document = context_key(task.pages.context)
-    entries = task.ask(lambda: iter(task.store.entries(f"{task.pages.context}/")))
-    while result := task.ask(lambda: list(islice(entries, task.options.batch_keys))):
-        keys = [entry.key for entry in result if entry.key != document]
-        if any(status not in _GONE for status in task.ask(partial(task.store.delete, keys))):
-            return
-    task.progress = 1
+    with suppress(OSError):  # it cannot be asked what it has
+        entries = task.ask(lambda: iter(task.store.entries(f"{task.pages.context}/")))
+        while result := task.ask(lambda: list(islice(entries, task.options.batch_keys))):
+            keys = [entry.key for entry in result if entry.key != document]
+            if any(status not in _GONE for status in task.ask(partial(task.store.delete, keys))):
+                return
+        task.progress = 1
 
 
 def describe(task: Task) -> None:
@@ -685,23 +666,20 @@ class Attachment:
         """What the stores that were attached so far did not do."""
         return self._past if self._store is None else self._past + self._store.losses
 
-    def open(self, address: str, options: StorageOptions | None = None) -> Storage:
-        """Open a store, checked and guarded, for `attach_store`. Raises CallerError for what a
-        person can mend. It may take as long as the store takes to connect."""
+    def attach(self, address: str, options: StorageOptions | None = None) -> list[Outcome]:
+        """Open a store, checked and guarded, and attach it. Raises CallerError for what a person
+        can mend. It may take as long as the store takes to connect."""
+        self._check_none()
         breaker = BreakerOptions(slow_s=self._options.call_s)
         options = options or StorageOptions()
-        return open_store(parse(address), options, self._now, self._notice, breaker)
-
-    def attach(self, address: str, options: StorageOptions | None = None) -> list[Outcome]:
-        """Open a store and attach it."""
-        self._check_none()
-        return self.attach_store(self.open(address, options))
+        store = open_store(parse(address), options, self._now, self._notice, breaker)
+        return self.attach_store(store)
 
     def attach_store(self, store: Storage) -> list[Outcome]:
         """Attach an open store. The core may refuse ("detaching"); then the store is closed again.
         Several ranks must all have opened it before one attaches it."""
         self._check_none()
-        workers = Workers(store, self._pages, self._now, self._notice, self._options)
+        workers = Workers(store, self._pages, self._now, self._options)
         outcomes = self._driver.feed(StorageAttached())
         if any(isinstance(outcome, Refused) for outcome in outcomes):
             workers.close()

@@ -18,7 +18,6 @@ of a read belong to the store until it answers.
 
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
@@ -180,11 +179,13 @@ class Breaker(Storage):
 
     def _run(self, call: _Call, *values: Sequence[Value]) -> list[Any]:
         """The answers of the store."""
-        answers = call.failed  # if it raises
+        answers = call.failed
         try:
             with listening() as call.heard, watching(partial(self._moved, call)):
                 ask: Callable[..., list[Any]] = getattr(self.store, call.kind)
                 answers = ask(call.keys, *values)
+        except Exception as error:  # a defect of the backend
+            call.heard = [repr(error)]
         finally:
             with self._lock:
                 if call.late:
@@ -279,8 +280,7 @@ class Breaker(Storage):
             call = _Call(kind, suspect.keys[:1], suspect.value_bytes, now, now, probe=True)
             self._under_way.append(call)
         values = [[(memoryview(bytearray(call.value_bytes)),)]] if kind == "read" else []
-        with suppress(Exception):  # a defect of the backend; there is nobody else to tell
-            self._run(call, *values)
+        self._run(call, *values)
 
     def _probed(self, why: str) -> None:
         """why: the reason if it failed."""

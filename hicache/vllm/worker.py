@@ -181,19 +181,14 @@ class ConnectorWorker:
         self._reported = False  # that the weights were changed
 
     def use_store(
-        self,
-        store: Storage,
-        context: Context,
-        rank: Rank,
-        now: Callable[[], float],
-        notice: Callable[[str], None],
+        self, store: Storage, context: Context, rank: Rank, now: Callable[[], float]
     ) -> None:
-        """Use an open store. context: of the keys. now, notice: see `Attachment`."""
+        """Use an open store. context: of the keys. now: see `Attachment`."""
         self._store = store
         pools = {name: (buffer,) for name, buffer in self.external.buffers.items()}
         pages = StoredPages(context, pools, rank)
         options = WorkerOptions(every_boundary=rank.ranks > 1)
-        self._workers = Workers(store, pages, now, notice, options)
+        self._workers = Workers(store, pages, now, options)
         self._storage.use(self._workers)
 
     @property

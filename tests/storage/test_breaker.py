@@ -179,10 +179,9 @@ def test_a_store_that_raises_has_failed() -> None:
 
     rig = Rig(Broken())
     for _ in range(3):
-        with pytest.raises(RuntimeError):
-            rig.store.lookup(["key"])
-    assert rig.store.lookup(["key"]) == [None]
+        assert rig.store.lookup(["key"]) == [None]
     assert rig.store.out
+    assert "a defect of the backend" in rig.notices[0]
     rig.clock.s = 1.0
     assert rig.store.lookup(["key"]) == [None], "its probe raises too"
 

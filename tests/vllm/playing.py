@@ -117,7 +117,7 @@ class Playing:
                 store = open_store(address, StorageOptions(), time.perf_counter, print)
                 context = Context("stand-in", setting.weights, groups.page, "tokens", ())
                 mine = Rank(rank, setting.ranks)
-                worker.use_store(store, context, mine, time.perf_counter, print)
+                worker.use_store(store, context, mine, time.perf_counter)
             self.workers.append(worker)
         self.engine = Engine(
             config,

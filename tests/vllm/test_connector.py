@@ -170,7 +170,7 @@ def test_a_load_that_finds_no_blocks_leaves_nothing(opened: Opened) -> None:
     scheduler, request = playing.scheduler, Request("late", PROMPT, len(PROMPT), 1)
     assert scheduler.matched_tokens(request, 0) == 56
     assert not scheduler.after_alloc(request, [[]], 56)
-    assert scheduler.message().failed == ("late",)
+    assert scheduler.message().failed == {"late"}
     assert scheduler.matched_tokens(request, 0) == 0
     scheduler.ended(request, [[]])
     assert not scheduler.driver.core.view.requests

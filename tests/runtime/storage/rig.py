@@ -138,10 +138,9 @@ class Bench:
         self.store = store
         self.arena = Arena(model, PAGE, {Tier.HOST: sizes}, layout=layout, tp=tp)
         self.clock = Clock()
-        self.notices: list[str] = []
         self.pages = StoredPages(context_of(model), stored_pools(self.arena), rank)
         used: Storage = Checksummed(store) if checksummed else store
-        self.workers = Workers(used, self.pages, self.clock, self.notices.append, options)
+        self.workers = Workers(used, self.pages, self.clock, options)
 
     def fill(self, seed: int = 3) -> None:
         """Other bytes in every host page. Ranks have the same in shared pools."""

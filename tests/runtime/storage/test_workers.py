@@ -126,17 +126,6 @@ def test_a_delete_does_not_wait_for_a_store_that_hangs() -> None:
         assert [item.workers.poll() for _ in "12"] == [[StoreDone(5, 0)], [DeleteDone(6, True)]]
 
 
-def test_a_store_that_raises_counts_as_failed_and_is_told_of_once() -> None:
-    class Broken(MemoryStore):
-        def lookup(self, keys):  # type: ignore[no-untyped-def]
-            raise ConnectionResetError("gone")
-
-    with bench(Broken()) as item:
-        assert item.done(lookup(1, 2), lookup(2, 2)) == [LookupDone(1, 0), LookupDone(2, 0)]
-        assert len(item.notices) == 1
-        assert "ConnectionResetError('gone')" in item.notices[0]
-
-
 def test_a_defect_of_this_project_is_not_taken_for_one_of_the_store(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
