@@ -12,7 +12,7 @@ others.
 
 import inspect
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from copy import deepcopy
 from dataclasses import replace
 from typing import Any
@@ -24,15 +24,12 @@ from transformers import DynamicCache
 from hicache.models.base import ModelDescription, PoolDescription
 
 from . import UnsupportedModelError
-from .layers import FULL, KINDS, ORDER, STATE, WINDOW, Described, DescribedLayer, New, Rows
+from .layers import FULL, KINDS, ORDER, Described, DescribedLayer, New, RowsOf
 from .live import LiveCache
 
-# Types of elements by the names of pools.
-DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 # The argument of a model that is its cache: releases from 5.24 on have the first.
 CACHES = ("cache", "past_key_values", "cache_params")
 _PROBE_TOKENS = 4
-_NAMES = {dtype: name for name, dtype in DTYPES.items()}
 _MOST = 64  # setups that are remembered
 # The difference of logits that rounding explains: root mean squares, in standard deviations.
 # Single positions may differ more, where a model selects experts or tokens by scores that are
@@ -74,8 +71,7 @@ def describe(model: Any, page_size: int) -> Described:
     layers = []
     for number, layer in enumerate(cache.layers):
         kind = KINDS[type(layer).__name__]
-        rows = kind.rows(layer)
-        layers.append(DescribedLayer(kind, rows, _named(pools, rows, number, model)))
+        layers.append(DescribedLayer(kind, _named(pools, kind.rows(layer), number)))
     if FULL not in {pool.component for pool in pools.values()}:
         logical = PoolDescription("pages", FULL, "logical", (), (), 1, 0)
         pools = {"pages": logical, **pools}
@@ -93,45 +89,19 @@ def argument_of(model: Any) -> str:
     return next((name for name in CACHES if name in names), CACHES[-1])
 
 
-def _named(
-    pools: dict[str, PoolDescription], rows: Sequence[Rows], number: int, model: Any
-) -> dict[str, str]:
+def _named(pools: dict[str, PoolDescription], rows: RowsOf, number: int) -> RowsOf:
     """Add layer `number` to the pools of its rows, and make those that are not there yet. Returns
-    the pools' names, by name of the rows."""
-    names: dict[str, str] = {}
+    the rows with the names of these pools."""
+    result = []
     for row in rows:
-        wanted = _pool(row, model)
         for suffix in ("", *range(2, 1000)):
-            name = f"{wanted.name}{suffix}"
-            there = pools.get(name)
-            if there is None or replace(there, layers=()) == replace(wanted, name=name):
+            pool = replace(row.pool, name=f"{row.name}{suffix}")
+            there = pools.get(pool.name, pool)
+            if replace(there, layers=()) == pool:
                 break
-        layers = (*there.layers, number) if there is not None else (number,)
-        pools[name] = replace(wanted, name=name, layers=layers)
-        names[row.name] = name
-    return names
-
-
-def _pool(rows: Rows, model: Any) -> PoolDescription:
-    """The pool of rows like these, without layers."""
-    dtype = _NAMES.get(rows.dtype)
-    if dtype is None:
-        raise UnsupportedModelError(
-            f"model {type(model).__name__}: expected a cache of {', '.join(DTYPES)}, "
-            f"found {rows.name} of {rows.dtype}; load the model with one of these types"
-        )
-    return PoolDescription(
-        name=rows.name,
-        component=rows.component,
-        kind=rows.kind,
-        layers=(),
-        parts=rows.parts,
-        heads=rows.heads,
-        head_elements=rows.head_elements,
-        dtype=dtype,
-        page_rows=int(rows.component == STATE),
-        window=rows.window_tokens if rows.component == WINDOW else int(rows.component == STATE),
-    )
+        pools[pool.name] = replace(there, layers=(*there.layers, number))
+        result.append(replace(row, pool=pool))
+    return tuple(result)
 
 
 def _model(model: Any, pools: tuple[PoolDescription, ...], layers: int) -> ModelDescription:

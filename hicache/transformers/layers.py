@@ -12,43 +12,38 @@ from typing import Any
 import torch
 from torch.nn.functional import pad
 
-from hicache.models.base import ModelDescription
+from hicache.models.base import ModelDescription, PoolDescription
 
 from . import UnsupportedModelError
 
 FULL, WINDOW, STATE = ORDER = "full", "swa", "mamba"
+# Types of elements by the names of pools.
+DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
+_NAMES = {dtype: name for name, dtype in DTYPES.items()}
 
 
 @dataclass(frozen=True, slots=True)
 class Rows:
     """One kind of rows that a layer keeps.
 
-    name           of the rows, unique in the layer. Layers whose rows have the same name and shape
-                   share a pool.
-    component      FULL: a prefix requires every row. WINDOW: those of its last tokens. STATE: one
-                   row, after its last token.
-    kind           as in `PoolDescription`.
-    parts, heads, head_elements  the shape of a row.
-    widths         elements of the tensors that stand side by side in a head; () for one tensor.
-    dtype          of an element, as torch calls it.
-    window_tokens  for WINDOW: tokens that a token attends to, with itself.
-    shape          of the library's tensor of a state.
+    name    of the rows, unique in the layer.
+    pool    that has them. Layers whose rows have the same name and shape share one. FULL: a prefix
+            requires every row. WINDOW: those of its last tokens. STATE: one row, after its last
+            token.
+    dtype   of an element, as torch calls it.
+    widths  elements of the tensors that stand side by side in a head; () for one tensor.
+    shape   of the library's tensor of a state.
     """
 
     name: str
-    component: str
-    kind: str
-    parts: tuple[str, ...]
-    heads: int
-    head_elements: int
+    pool: PoolDescription
     dtype: torch.dtype
     widths: tuple[int, ...] = ()
-    window_tokens: int = 0
     shape: tuple[int, ...] = ()
 
     def first_needed(self, tokens: int) -> int:
         """The first row that a prefix of `tokens` tokens needs."""
-        return max(0, tokens - self.window_tokens + 1) if self.component == WINDOW else 0
+        return max(0, tokens - self.pool.window + 1) if self.pool.component == WINDOW else 0
 
 
 RowsOf = tuple[Rows, ...]
@@ -101,14 +96,13 @@ class Full(Empty):
                 f"after a pass, found {'none' if keys is None else 'others'}"
             )
         width, value_width = keys.shape[-1], values.shape[-1]
-        form: dict[str, Any] = {"kind": "kv", "parts": ("k", "v"), "head_elements": width}
-        if keys.shape != values.shape:
-            form = {"kind": "latent", "parts": ("latent",), "head_elements": width + value_width}
-            form["widths"] = (width, value_width)
+        widths = () if keys.shape == values.shape else (width, value_width)
+        kind, parts = ("latent", ("latent",)) if widths else ("kv", ("k", "v"))
+        form = kind, (), parts, keys.shape[1], sum(widths) or width
         dtype = torch.promote_types(keys.dtype, values.dtype)  # under torch.autocast they differ
         window = layer.sliding_window if self.component == WINDOW else 0
-        form |= {"heads": keys.shape[1], "dtype": dtype, "window_tokens": window}
-        return (Rows(self.name, self.component, **form),)
+        pool = PoolDescription(self.name, self.component, *form, _name(dtype), window=window)
+        return (Rows(self.name, pool, dtype, widths),)
 
     def put(self, layer: Any, rows: RowsOf, past: Past, tokens: int) -> None:
         [item] = rows
@@ -150,10 +144,12 @@ class State(Empty):
     tokens read so far."""
 
     def rows(self, layer: Any) -> RowsOf:
-        return tuple(
-            Rows(name, STATE, "state", ("state",), 1, state.numel(), state.dtype, shape=state.shape)
-            for name, state in _states(layer).items()
-        )
+        result = []
+        for name, state in _states(layer).items():
+            form = ("state", (), ("state",), 1, state.numel(), _name(state.dtype))
+            pool = PoolDescription(name, STATE, *form, page_rows=1, window=1)
+            result.append(Rows(name, pool, state.dtype, shape=state.shape))
+        return tuple(result)
 
     def put(self, layer: Any, rows: RowsOf, past: Past, tokens: int) -> None:
         """They are copied, since the layer writes to them."""
@@ -181,13 +177,23 @@ class Hybrid(State):
         return (*_attention(layer).rows(layer), *super().rows(layer))
 
     def put(self, layer: Any, rows: RowsOf, past: Past, tokens: int) -> None:
-        keys = tuple(row for row in rows if row.component != STATE)
+        keys = tuple(row for row in rows if row.pool.component != STATE)
         _attention(layer).put(layer, keys, past, tokens)
         super().put(layer, rows[len(keys) :], past, tokens)
 
     def take(self, layer: Any, rows: RowsOf, seen: Seen) -> New:
-        keys = tuple(row for row in rows if row.component != STATE)
+        keys = tuple(row for row in rows if row.pool.component != STATE)
         return _attention(layer).take(layer, keys, seen)
+
+
+def _name(dtype: torch.dtype) -> str:
+    """Of a type of elements. Raises UnsupportedModelError for one that pools do not have."""
+    if dtype not in _NAMES:
+        raise UnsupportedModelError(
+            f"model: expected a cache of {', '.join(DTYPES)}, found one of {dtype}; load it "
+            "with one of these types"
+        )
+    return _NAMES[dtype]
 
 
 def _attention(layer: Any) -> Full:
@@ -222,11 +228,10 @@ KINDS: dict[str, Empty] = {
 
 @dataclass(frozen=True, slots=True)
 class DescribedLayer:
-    """One layer of a library cache. pools: by name of its rows, the pool that has them."""
+    """One layer of a library cache."""
 
     kind: Empty
     rows: RowsOf
-    pools: Mapping[str, str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -248,7 +253,8 @@ class Described:
     @property
     def window_tokens(self) -> int:
         """Of the widest window; 0 without one."""
-        return max((row.window_tokens for layer in self.layers for row in layer.rows), default=0)
+        pools = [pool for pool in self.model.pools if pool.component == WINDOW]
+        return max((pool.window for pool in pools), default=0)
 
     def fresh(self) -> list[Any]:
         """New layers that have seen no token."""

@@ -155,7 +155,7 @@ class PagedRows:
         self.of: list[dict[str, torch.Tensor]] = [{} for _ in self.layers]
         for number, layer in enumerate(self.layers):
             for rows in layer.rows:
-                pool = pools[layer.pools[rows.name]]
+                pool = pools[rows.pool.name]
                 flat: Any = pool.flat
                 flat = flat if isinstance(flat, torch.Tensor) else torch.from_numpy(flat)
                 size = pool.plan.sizes
@@ -181,13 +181,13 @@ class RequestPages:
             past = {}
             for row in layer.rows:
                 pool = pools[row.name]
-                if row.component == STATE:
+                if row.pool.component == STATE:
                     assert self._slots is not None, "a model with states has slots"
                     page = self._slots.source if self._slots.source >= 0 else self._slots.working
                     past[row.name] = pool[:, page].transpose(0, 1).clone()
                     continue
                 first, per_page = row.first_needed(tokens), pool.shape[2]
-                pages = self._tables[row.component][first // per_page : -(-tokens // per_page)]
+                pages = self._tables[row.pool.component][first // per_page : -(-tokens // per_page)]
                 rows, skipped = pool.index_select(1, pages).flatten(1, 2), first % per_page
                 past[row.name] = rows[:, skipped : skipped + tokens - first].transpose(0, 1)
             result.append(past)
@@ -201,7 +201,7 @@ class RequestPages:
             for row in layer.rows:
                 if row.name in added and len(numbers):
                     pool = pools[row.name]
-                    into = self._tables[row.component][numbers // pool.shape[2]]
+                    into = self._tables[row.pool.component][numbers // pool.shape[2]]
                     there = into >= 0
                     rows = added[row.name][first - begin : end - begin][there]
                     pool[:, into[there], numbers[there] % pool.shape[2]] = rows.transpose(0, 1)

@@ -14,7 +14,7 @@ import torch
 from transformers import CONFIG_MAPPING
 
 from hicache.transformers import PrefixCache
-from hicache.transformers.describing import DTYPES
+from hicache.transformers.layers import DTYPES
 
 from . import building as base
 from .emptying import Streamer, empty_device, empty_memory
