@@ -188,22 +188,14 @@ class Task:
     progress. touching: its thread uses host pages, so it must not be answered. stop: nobody waits
     for it."""
 
-    def __init__(
-        self,
-        action: StorageAction | None,
-        store: Storage,
-        pages: StoredPages,
-        options: WorkerOptions,
-        changed: threading.Condition,
-        now: Callable[[], float],
-    ) -> None:
+    def __init__(self, action: StorageAction | None, workers: Workers) -> None:
         self.action = action
-        self.store, self.pages, self.options = store, pages, options
+        self.store, self.pages, self.options = workers.store, workers.pages, workers.options
         self.staging = memoryview(b"")  # of its thread
         self.progress = self.boundaries = self._calls = 0
         self.called_s: float | None = None
         self.touching = self.stop = self.answered = False
-        self._changed, self._now = changed, now
+        self._changed, self._now = workers.changed, workers.now
 
     def reply(self) -> StorageReply | None:
         action = self.action
@@ -278,21 +270,18 @@ class Workers:
         self._answers: list[StorageReply] = []
         self._closed = False
         self._call_queues = (_CallQueue(options.readers), _CallQueue(options.writers))
-        self._call_queues[1].queue.append(self._task(None))
+        self._call_queues[1].queue.append(Task(None, self))
         for calls_of in self._call_queues:
             for _ in range(calls_of.threads):
                 threading.Thread(
                     target=self._run, args=(calls_of,), name="storage", daemon=True
                 ).start()
 
-    def _task(self, action: StorageAction | None) -> Task:
-        return Task(action, self.store, self.pages, self.options, self.changed, self.now)
-
     def begin(self, actions: Sequence[StorageAction]) -> None:
         """Queue actions for the threads."""
         with self.changed:
             for action in actions:
-                task = self._open[action.transfer] = self._task(action)
+                task = self._open[action.transfer] = Task(action, self)
                 if self._closed:
                     self._stop(task)
                 else:

@@ -1,6 +1,5 @@
 """Hybrids over ranks: what is agreed is the longest prefix that every rank can restore."""
 
-import threading
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
@@ -39,7 +38,8 @@ def looked_up(
     for name, row in there.items():
         for keys in bench.pages.keys(name, DIGESTS):
             store.values |= {key: b"" for key, has in zip(keys, row, strict=True) if has}
-    task = Task(action, store, bench.pages, options, threading.Condition(), bench.clock)
+    bench.workers.store, bench.workers.options = store, options
+    task = Task(action, bench.workers)
     look_up(task, action)
     reply = task.reply()
     assert isinstance(reply, LookupDone)
