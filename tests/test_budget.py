@@ -6,14 +6,14 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 SOURCE = ("hicache", "sim", "invariants", "traces")
 MOST = {
-    "lines of hicache": 22_288,
+    "lines of hicache": 22_082,
     "lines of sim": 9_099,
     "lines of invariants": 18_497,
-    "lines of traces": 16_291,
-    "lines of tests": 29_525,
+    "lines of traces": 16_290,
+    "lines of tests": 29_500,
     "files of source": 298,
     "files of tests": 235,
-    "words of pages": 38_036,
+    "words of pages": 37_954,
 }
 
 

@@ -189,6 +189,12 @@ def without_size(address: Address) -> tuple[Address, int]:
     return replace(address, rest=f"{path}?{'&'.join(pieces)}" if pieces else path), size
 
 
+def with_size(address: Address, size_bytes: int) -> Address:
+    """The address with a size in its query; 0: as it is."""
+    text = f"{'&' if '?' in address.rest else '?'}size={size_bytes}" if size_bytes else ""
+    return replace(address, rest=address.rest + text)
+
+
 def probe(where: Location, timeout_s: float) -> None:
     """Raises CallerError if nothing listens at the address."""
     try:

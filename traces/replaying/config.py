@@ -18,7 +18,7 @@ from hicache.core.errors import CallerError
 from hicache.core.types import Tier
 from hicache.models import ModelDescription
 from hicache.runtime.config_document import document, settings_names
-from hicache.storage.address import open_store, parse, schemes, shown, without_size
+from hicache.storage.address import open_store, parse, schemes, shown, with_size, without_size
 from hicache.storage.base import StorageOptions
 from hicache.storage.keys import Context
 from invariants.checker import Level
@@ -137,10 +137,7 @@ class StorageSettings:
             medium = Medium(value_bytes, size)
             faulty = self.options.loss or self.options.lying or self.options.corrupt
             return Faulty(medium, self.options) if faulty else medium
-        text = self.address
-        if size:
-            text += f"{'&' if '?' in text else '?'}size={scaled_size(size, value_bytes)}"
-        address = parse(text)
+        address = with_size(parse(self.address), scaled_size(size, value_bytes))
         store = open_store(address, StorageOptions(), time.monotonic, print_error)
         context = self.context(model, page_size, tp)
         contents = StoredContents(store, context, model, value_bytes, tp)

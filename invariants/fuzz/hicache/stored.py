@@ -38,7 +38,7 @@ from hicache.runtime.driver import Driver
 from hicache.runtime.ranks import offered
 from hicache.runtime.storage import Attachment, Rank, StorageExecutor, StoredPages, WorkerOptions
 from hicache.storage import file_index
-from hicache.storage.address import open_storage, parse
+from hicache.storage.address import open_storage, parse, with_size
 from hicache.storage.backends import hf3fs
 from hicache.storage.base import Losses, Status, StorageOptions
 from hicache.storage.breaker import Breaker
@@ -173,8 +173,7 @@ class RealStore(SimulatedStore):
 
     def _open(self) -> None:
         """Opens the store, and attaches it."""
-        size = f"?size={self._size_bytes}" if self._size_bytes else ""
-        address = parse(f"{self._kind}:{self._folder}{size}")
+        address = with_size(parse(f"{self._kind}:{self._folder}"), self._size_bytes)
         self._noticed, self.notices = self._noticed + self.notices, Counter()
         files: Any = Tap(open_storage(address, self._options), self._below)
         self._others: Any = Tap(Checksummed(open_storage(address, self._options)), self._below)
