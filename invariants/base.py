@@ -10,7 +10,7 @@ A check overrides one or more of these methods; `checker` runs them incrementall
     before   a rule about an event before the core has it, or an outcome before it is recorded
     after    a rule about an event or outcome, after the shadow state has recorded all of them
     audit    a condition that needs a pass over the whole state; now and then
-    at_rest  a condition that holds at the end, when everything was released and written back
+    at_rest  a condition that holds at the end, if nothing is admitted or in flight
 
 The shadow state keeps one owner for every page. It records clashes, and the ownership checks report
 them in `totals`.
@@ -141,7 +141,7 @@ class Check:
     kind: ClassVar[int] = INVARIANT
     of_several: ClassVar[bool] = False  # does not apply if full attention is the only component
     of_changes: ClassVar[bool] = False  # its totals look at pools alone whose pages changed
-    items: ClassVar[tuple[type, ...]] = ()
+    items: ClassVar[tuple[type, ...]] = ()  # for which `before` and `after` are called
 
     def node(self, shadow: Shadow, record: NodeRecord, node: Node) -> None:
         """Called for each changed node, and for each node in a full check."""

@@ -13,7 +13,7 @@ MOST = {
     "lines of tests": 29_500,
     "files of source": 298,
     "files of tests": 235,
-    "words of pages": 37_954,
+    "words of pages": 37_953,
 }
 
 

@@ -9,7 +9,7 @@ answers its actions with one event each. A decode step is no event. The life of 
     unlocked    behind a window, or at its request's end, if nobody else locks it: eviction may come
     demoted     evicted from device: the node has its host page alone, which a Store may have copied
     found       if it left host: a Lookup finds it in storage, a Fetch brings it to host (unlocked)
-    landed      a Load for a later request has brought it to a device page, which the node takes
+    landed      a Load brought it to a device page; at its reply, or that of the pass that reads it
 
 **Nodes and boundaries.** A node is a run of pages below its parent in a radix tree. Each component
 (kind of attention) has a copy of the run or not, on device and on host. Of a prefix, a component
@@ -48,17 +48,19 @@ a second pass of its request runs.
 
 **Locks.** A receipt lists what its holder locked: a request, on device, what its prefix requires
 (what is loaded for it, when that lands); a pin the same, on the pin's tier; of a transfer see
-below. A release undoes that list. Only pages that a node has can be locked. If the backbone of a
-node is locked, so is that of every node above it; if another component of a node is locked, so is
-its backbone there. So eviction reaches the unlocked cached pages of a pool and no others. Fetches
-and stores lock host copies only. With write_back, a node above such a copy may be on device alone:
-if it is copied to host, they lock its new copy, too; if deleted, the nodes below it go with it.
+below. A release undoes that list. Only pages that a node has can be locked. On a tier, if the
+backbone of a node is locked, so is that of every node above; if another component is, so is the
+node's backbone, if it is there. So eviction reaches the unlocked cached pages of a pool and no
+others. Fetches and stores lock host copies only. With write_back, a node above such a copy may be
+on device alone: if it is copied to host, they lock its new copy, too; if deleted, the nodes below
+it go with it.
 
 **Eviction** takes unreachable copies first; then, on host, those on host only; then the lowest
 rank, then the deeper node. The backbone goes from the tier's leaves (nodes with no child there) up,
-page by page from a leaf's end, as many as are short (as V; S whole nodes). Another component may
-leave a node above the leaves, too: a *tombstone* then. On device nothing goes before a colder page
-that is being copied to host: who wants room is refused (writing_back).
+page by page from a leaf's end, as many as are short (as V; S whole nodes). A leaf on device goes
+with all its components; of a node that stays, another component may go alone: a *tombstone* then.
+On device nothing goes before a colder page that is being copied to host: who wants room is refused
+(writing_back: replies under way free them).
 
 **Transfers.** A transfer is an action of any kind without its reply.
 
@@ -70,16 +72,14 @@ that is being copied to host: who wants room is refused (writing_back).
     prefill  none                       none; the last of a request that is gone, its locks
     lookup, delete: none                none
 
-    load     of at least `load_threshold_pages` and at most `load_quota_pages` (0: no limit). Nodes
-             take over its targets when it lands: at its own reply or that of the prefill that reads
-             it, whichever comes first. A target is freed if its node got a copy meanwhile.
+    load     of `load_threshold_pages` or more, none of more than `load_quota_pages` (if not 0).
     prefill  the passes of a request end in the order in which they began. Transfers of an aborted
              or restarted request go on and end like others.
     backup   of nodes that `threshold` requests used (see write_policies). If `max_backups` are in
              flight, if host has no room or if it fails, it is tried again at the next use; what is
              evicted before goes without a copy. Parents before children, the backbone first; they
              land in order. A copy is discarded if a load, a pin or another backup locks a host copy
-             of its node or below; under a `contiguous` policy (write_through) also if its parent's
+             of its node or below; under a `contiguous` policy (not write_back) also if its parent's
              or the backbone's is missing. One for an eviction (write_back) begins if host has room.
              Its reply frees no page: a later eviction demotes the node, or drops it if it failed.
     lookup   of what the tree lacks of a request that arrives; others that lack it join.
@@ -96,10 +96,10 @@ AdmitWanted splits the node where its match ends. It takes the backbone's pages 
 so that no chunk waits for them (S, V: those of a chunk), and of others those of a chunk. *Used*:
 `last_use` is a new tick; `hits` counts a node's requests, each once per admission. *Insertion*:
 nodes take computed pages, after room is made for states. What cannot be done now is `Refused`, with
-a reason. While its prefetch runs, an admission is refused if the prefetch policy waits; else it
-first does what PrefetchLimitReached does. Pins hold what comes to their tier. KvStored and
-KvRemoved tell routers what comes and goes. StorageDetached comes at once or with the last reply; a
-failed pass gives Restarted alone.
+a reason; what was evicted or split for it stays so. While its prefetch runs, an admission is
+refused if the prefetch policy waits; else it first does what PrefetchLimitReached does. Pins hold
+what comes to their tier. KvStored and KvRemoved tell routers what comes and goes. StorageDetached
+comes at once or with the last reply; a failed pass gives Restarted alone.
 
     event                 reads         changes                        emits, in this order
     Arrived               tree          a waiting request              Matched (Lookup, Prefetched)
@@ -114,7 +114,7 @@ failed pass gives Restarted alone.
     LoadDone              its transfer  nodes take its pages, locks    Restarted if it failed
     BackupDone            its transfer  nodes take its pages, locks    Store
     LookupDone            tree, host    locks and room on host         Fetch or Prefetched, Lookup
-    FetchDone             tree          nodes take pages, beliefs      Prefetched, Lookup
+    FetchDone             tree          pages, beliefs, locks          Prefetched, Lookup
     StoreDone             its transfer  beliefs, queue, locks          Store
     DeleteDone            its transfer  queue of stores                Store
     PrefetchLimitReached  its request   it waits no longer             Prefetched, Abandoned

@@ -81,11 +81,11 @@ class FullReserve(Reserve):
 
 
 class Estimated(Reserve):
-    """A part of the tokens that running requests may still generate is reserved, and the new one
-    whole. The part falls with each decode step and is estimated anew after a retraction. SGLang's
-    new_token_ratio.
+    """A part of the tokens that running requests may still generate is reserved, and all that the
+    new one may. The part falls with each decode step and is estimated anew after a retraction (S
+    new_token_ratio).
 
-        admitted if   prompt + output < available - part x sum of min(left, clip)
+        admitted if   prompt + min(left, clip) < available - part x sum of min(left, clip)
         part          from `permille` down to 0.14 of that over 600 decode steps; after a retraction
                       (generated + 20 for each request) / (all outputs + 1), at most 1; as at first
                       when nothing runs

@@ -1,8 +1,8 @@
 """Plays one sequence from its first entry to an empty core, and reports a failure.
 
 Phases: play the entries; finish (without faults, every accepted request must end in so many
-rounds); drain (unpin all, let every period pass, evict everything, detach the storage), and then
-the core must be as a new one: a lock or a reservation that is left stays unseen while requests run.
+rounds); drain (unpin all, let every period pass, evict everything), and then the core must be as a
+new one: a lock or a reservation that is left stays unseen while requests run. Its storage detaches.
 """
 
 import traceback
