@@ -12,8 +12,7 @@ A check overrides one or more of these methods; `checker` runs them incrementall
     audit    a condition that needs a pass over the whole state; now and then
     at_rest  a condition that holds at the end, if nothing is admitted or in flight
 
-The shadow state keeps one owner for every page. It records clashes, and the ownership checks report
-them in `totals`.
+The shadow state keeps one owner for every page; checks report clashes in `totals`.
 """
 
 from __future__ import annotations

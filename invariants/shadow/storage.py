@@ -35,7 +35,7 @@ class StorageShadow:
         self.host = host
         self.kinds = {kind.name: kind.at for kind in kinds}
         self.attached = self.seen = config.storage  # seen: whether it ever was attached
-        self.steady = config.storage  # whether it stayed attached all the time
+        self.steady = config.storage  # whether it stayed attached and no store failed
         self.abandoned: set[TransferId] = set()  # transfers that were reported as abandoned
         self.outdated: set[TransferId] = set()  # in flight when storage was attached again
         self.prefetches: dict[TransferId, Prefetch] = {}
@@ -105,6 +105,7 @@ class StorageShadow:
                 at = self.kinds.get(piece.component, 0)
                 self.acknowledged.update((at, digest) for digest in piece.digests[: max(0, left)])
                 left -= len(piece.pages)
+            self.steady &= left >= 0
         elif type(event) is events.FetchDone and type(action) is Fetch and current:
             for piece in action.pieces:
                 at = self.kinds.get(piece.component, 0)
