@@ -68,7 +68,11 @@ def imports_of(path: Path) -> set[str]:
     """Every module that the file imports, relative imports resolved."""
     own, result = module_of(path).split("."), set()
     package = own if path.stem == "__init__" else own[:-1]
-    for node in ast.walk(tree_of(path)):
+    nodes: list[ast.AST] = [tree_of(path)]
+    while nodes:  # statements alone, since most nodes are expressions
+        node = nodes.pop()
+        for inner in ("body", "orelse", "finalbody", "handlers", "cases"):
+            nodes += getattr(node, inner, ())
         if isinstance(node, ast.Import):
             result |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom):

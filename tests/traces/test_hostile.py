@@ -19,10 +19,7 @@ pytestmark = pytest.mark.usefixtures("here")
 
 # Clears the screen, sets a title, turns the line round, forges a line, and is markup of rich.
 BAD = "\x1b[2J\x1b]0;t\x07\u202e[bold]\r\nhicache: forged\n\x9b1m\u2028\ufeff\x7f[/bold]\ud800"
-NAMES = {
-    "escapes": BAD,
-    "a megabyte of escapes": "\u202e" * (1 << 18),
-}
+NAMES = {"escapes": BAD, "a megabyte of escapes": "\u202e" * (1 << 18)}
 _RAW = re.compile("[\0-\x09\x0b-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff]")
 MOST_CHARACTERS = 20_000
 

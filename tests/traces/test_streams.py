@@ -81,10 +81,7 @@ def test_unencodable_characters_are_escaped(failing: str) -> None:
 
 
 @pytest.mark.usefixtures("signals")
-@pytest.mark.parametrize(
-    ("package", "module"),
-    [("hicache", "traces.cli"), ("traces", "rich")],
-)
+@pytest.mark.parametrize(("package", "module"), [("hicache", "traces.cli"), ("traces", "rich")])
 def test_an_interrupt_while_modules_load_is_quiet(package: str, module: str) -> None:
     code = f"""
 import os, runpy, signal, sys
