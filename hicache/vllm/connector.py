@@ -206,10 +206,10 @@ class HicacheConnector(KVConnectorBase_V1, SupportsHMA):
             self._groups, kv_caches, self._blocks, self._host_pages, watched
         )
         if settings.storage:
-            store = settings.open(self._clock.now_s, _log.warning)
             belongs = belonging(self._config, settings.weights, watched.models)
             context = context_of(self._config, self._groups, kv_caches, self._blocks, belongs)
             mine = Rank(self._config.parallel_config.rank, self._ranks)
+            store = settings.open(self._clock.now_s, _log.warning)
             self._worker.use_store(store, context, mine, self._clock.now_s)
 
     def start_load_kv(self, forward_context: Any, **kwargs: Any) -> None:
