@@ -1,26 +1,161 @@
-"""A store is attached and detached while requests run, and a bad one costs little: no wrong byte,
-no lock, one notice."""
+"""A store is attached and detached while requests run, and a bad one costs little: no lock, one
+notice."""
 
 import threading
+import time
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
-from hicache.core.actions import Abandoned, Refused, StorageDetached
+from hicache.core.actions import (
+    Abandoned,
+    Admitted,
+    Outcome,
+    Prefetched,
+    Prefill,
+    Refused,
+    StorageDetached,
+)
+from hicache.core.core import Core
 from hicache.core.errors import CallerError
-from hicache.core.events import AdmitWanted, Arrived, DetachWanted, PrefetchLimitReached
+from hicache.core.events import (
+    AdmitWanted,
+    Arrived,
+    ContinueWanted,
+    DetachWanted,
+    Event,
+    EvictWanted,
+    Finished,
+    PrefetchLimitReached,
+    PrefillDone,
+)
+from hicache.core.types import Tier
+from hicache.memory.pools import Arena, stored_pools
+from hicache.runtime.driver import Driver, ImmediateExecutor, TieredExecutor
+from hicache.runtime.storage import Attachment, StorageExecutor, StoredPages, WorkerOptions
 from hicache.storage.base import Status, Storage
 from hicache.storage.breaker import Breaker, BreakerOptions
 from hicache.storage.checksummed import Checksummed
+from tests.configs import configured
 from tests.storage.memory_store import MemoryStore
 
-from .rig import PAGE, SMALL, Clock, Gated, until
-from .server import Server, prompts_of
+from .rig import PAGE, SMALL, WINDOW, Clock, Gated, context_of, hybrid, until
+
+MODEL = hybrid()
+OPEN_FILES = Path("/proc/self/fd")
+
+
+class Server:
+    """Answers prompts without decoding. All arrive first and are admitted one after the other.
+    notices: what it would print."""
+
+    def __init__(self, options: WorkerOptions, now: Any = time.monotonic, **changes: Any) -> None:
+        names = MODEL.components
+        settings = {"components": names, "swa_window": WINDOW, "mamba_interval": PAGE, **changes}
+        config = configured(PAGE, (48, 48, 24), (64, 64, 48), **settings)
+        host = dict(zip(names, config.host_pages, strict=True))
+        pools = stored_pools(Arena(MODEL, PAGE, {Tier.HOST: host}))
+        self.notices: list[str] = []
+        storage = StorageExecutor()
+        self.driver = Driver(Core(config), TieredExecutor(ImmediateExecutor(), storage))
+        stored = StoredPages(context_of(MODEL), pools)
+        self.attachment = Attachment(
+            self.driver, storage, stored, now, self.notices.append, options
+        )
+        self.requests = 0
+        self.prefetched: dict[int, Prefetched] = {}
+        self.detached = 0
+
+    def __enter__(self) -> "Server":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self.attachment.store is not None:
+            self.attachment.detach(force=True)
+
+    def serve(self, prompts: Sequence[Sequence[int]]) -> list[int]:
+        """Answer the prompts. Returns how many tokens of each were computed."""
+        first = self.requests
+        self.requests += len(prompts)
+        for request, prompt in enumerate(prompts, first):
+            self.feed(Arrived.from_tokens(request, prompt, PAGE))
+        answers = [self.answer(request, prompt) for request, prompt in enumerate(prompts, first)]
+        self.settle()
+        return answers
+
+    def feed(self, event: Event) -> list[Outcome]:
+        return self.see(self.driver.feed(event))
+
+    def settle(self) -> None:
+        """Until no action is in flight."""
+        self.until(lambda: not self.driver.core.view.transfers)
+
+    def until(self, condition: Any) -> None:
+        def polled() -> bool:
+            if not (done := condition()):
+                self.driver.executor.start()
+                self.see(self.driver.poll())
+            return bool(done)
+
+        until(polled)
+
+    def see(self, outcomes: list[Outcome]) -> list[Outcome]:
+        for outcome in outcomes:
+            if isinstance(outcome, Prefetched):
+                self.prefetched[outcome.request] = outcome
+            self.detached += isinstance(outcome, StorageDetached)
+        return outcomes
+
+    def forget(self) -> None:
+        """Evict everything from device and host."""
+        for tier in (Tier.DEVICE, Tier.HOST):
+            for index, name in enumerate(MODEL.components):
+                pages = self.driver.core.view.pool(tier, index).capacity
+                self.feed(EvictWanted(tier, name, pages))
+            self.settle()
+
+    def answer(self, request: int, prompt: Sequence[int]) -> int:
+        outcomes = self._granted(AdmitWanted(request, len(prompt)))
+        [admitted] = [outcome for outcome in outcomes if isinstance(outcome, Admitted)]
+        prefill, transfers = outcomes[-1], self.driver.core.view.transfers
+        while True:
+            assert isinstance(prefill, Prefill)
+            self.until(lambda after=prefill.after: not {*after} & {*transfers})
+            self.feed(PrefillDone(prefill.transfer))
+            if prefill.completes_prompt:
+                break
+            prefill = self._granted(ContinueWanted(request, len(prompt)))[-1]
+        self.feed(Finished.from_tokens(request, prompt, PAGE))
+        return admitted.tokens_to_compute
+
+    def _granted(self, event: AdmitWanted | ContinueWanted) -> list[Outcome]:
+        """Ask until it is not refused."""
+        outcomes: list[Outcome] = []
+
+        def granted() -> bool:
+            outcomes[:] = self.feed(event)
+            return not isinstance(outcomes[-1], Refused)
+
+        self.until(granted)
+        return outcomes
+
+
+def prompts_of(seed: int) -> list[list[int]]:
+    """Prompts that share prefixes."""
+    draw = np.random.default_rng(seed)
+    roots = [[100 * root + n for n in range(20)] for root in range(3)]
+    return [
+        roots[draw.integers(0, 3)][: draw.integers(4, 21)]
+        + [10_000 + int(draw.integers(0, 3))] * int(draw.integers(1, 14))
+        for _ in range(8)
+    ]
+
 
 PROMPTS = prompts_of(1)
-OPEN_FILES = Path("/proc/self/fd")
 
 
 def warm(server: Server, store: Storage) -> None:
