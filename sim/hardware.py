@@ -1,26 +1,18 @@
 """Hardware profiles: accelerators as published, or measured ones from files of `hicache calibrate`.
 
-Capacities are the data sheets' decimal gigabytes. Four sources serve several profiles:
-
-[pcie]  PCI-SIG base specification: 16 lanes at 16 GT/s (Gen4) or 32 GT/s (Gen5), 128b/130b coded,
-        make 31.5 and 63.0 GB/s per direction.
-[bw]    github.com/NVIDIA/nvbandwidth, README, example outputs: one direction alone 12.36 GB/s, with
-        the other direction busy 11.16 GB/s, so both together reach 2 x 11.16 / 12.36 = 1.806.
-[own]   measured by this project on an H100 80GB HBM3 with PCIe Gen5, 2026-11-22 (make gpu-check,
-        both_ways): both directions together reach 1.616 of one with two large pinned copies,
-        1.45 to 1.77 with pages of a cache; one direction alone 54.9 GB/s.
-[lat]   arXiv 2602.21548, section 5.2: submitting one cudaMemcpyAsync costs 5 to 7 us.
-
-Peaks of matrix products are without sparsity. Vendors do not publish reachable fractions: those
-here are estimates of this project. A calibration replaces them.
+accelerators.toml has what is published. Capacities are the data sheets' decimal gigabytes, peaks of
+matrix products without sparsity. Vendors do not publish reachable fractions: those here are
+estimates of this project. A calibration replaces them.
 """
 
 import json
+import tomllib
 from bisect import bisect_right
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from dataclasses import field as default
 from hashlib import sha256
+from pathlib import Path
 from typing import Any
 
 from msgspec import Struct, convert, field
@@ -124,83 +116,38 @@ class HardwareProfile:
 
 
 def _published(
-    rates: tuple[int, int, int],
+    name: str,
+    tflops: tuple[int, int, int],
     memory: tuple[int, int],
     host: tuple[int, int, int],
     ranks: tuple[str, int],
-) -> dict[str, Any]:
-    """rates: of bf16, fp8 and fp4, dense, in 10**12 operations a second. memory: GB/s, GB. host:
-    MB/s of the link, the reached part, and both ways as measured. ranks: the link between them and
-    its MB/s of a rank, one direction."""
-    bf16, fp8, fp4 = rates
-    return {
-        "flops_per_s": bf16 * 10**12,
-        "fp8_flops_per_s": fp8 * 10**12,
-        "fp4_flops_per_s": fp4 * 10**12,
-        "hbm_bytes_per_s": memory[0] * 10**9,
-        "hbm_bytes": memory[1] * 10**9,
-        "link_bytes_per_s": host[0] * 10**6,
-        "link_permille": host[1],
-        "link_both_permille": host[2],
-        "ranks_link": ranks[0],
-        "ranks_link_bytes_per_s": ranks[1] * 10**6,
-        "link_shared_permille": 1_806,  # [bw]
-        "copy_latency_ns": 6_000,  # [lat], the middle
-        "compute_permille": 600,  # estimate: large bf16 matrix products in serving
-        "hbm_permille": 800,  # estimate: weight streaming in decode
-        "step_overhead_ns": 500_000,  # estimate: launch of a captured graph, sampling, scheduling
-    }
+) -> HardwareProfile:
+    """See accelerators.toml."""
+    return HardwareProfile(
+        name,
+        flops_per_s=tflops[0] * 10**12,
+        fp8_flops_per_s=tflops[1] * 10**12,
+        fp4_flops_per_s=tflops[2] * 10**12,
+        hbm_bytes_per_s=memory[0] * 10**9,
+        hbm_bytes=memory[1] * 10**9,
+        link_bytes_per_s=host[0] * 10**6,
+        link_permille=host[1],
+        link_both_permille=host[2],
+        ranks_link=ranks[0],
+        ranks_link_bytes_per_s=ranks[1] * 10**6,
+        # github.com/NVIDIA/nvbandwidth, README, example outputs: one direction alone 12.36 GB/s,
+        # with the other direction busy 11.16 GB/s, so both reach 2 x 11.16 / 12.36
+        link_shared_permille=1_806,
+        # arXiv 2602.21548, section 5.2: submitting one cudaMemcpyAsync costs 5 to 7 us
+        copy_latency_ns=6_000,
+        compute_permille=600,  # estimate: large bf16 matrix products in serving
+        hbm_permille=800,  # estimate: weight streaming in decode
+        step_overhead_ns=500_000,  # estimate: launch of a captured graph, sampling, scheduling
+    )
 
 
-# [pcie]; of 31.5 and 63 GB/s, 25 and 55 are estimated to be reached with pinned memory. Both ways
-# at once as measured [own], of two large copies.
-_GEN4, _GEN5, _GEN5_MEASURED = (31_500, 800, 0), (63_000, 870, 0), (63_000, 870, 1_616)
-# NVLink-C2C of a CPU and two GPUs, 900 GB/s both ways; fitted: mean of 210 GB/s to a GB300 and 192
-# back, SGLang PR 40278.
-_GB200_LINK = (225_000, 893, 0)
-# NVLink-C2C, 900 GB/s both ways; measured: mean of 375 GB/s to device and 297 back, arXiv
-# 2407.07850.
-_GH200_LINK = (450_000, 747, 0)
-# Sources are data sheets of NVIDIA where no other is named. Where they give sparse rates, dense
-# ones are half; links between ranks are given in both directions.
-PUBLISHED: dict[str, dict[str, Any]] = {
-    # A100 80GB SXM: 2188504; HGX A100: every pair at full rate, NVLink 600 GB/s
-    "a100": _published((312, 0, 0), (2_039, 80), _GEN4, ("nvswitch", 300_000)),
-    # an eighth of a DGX B200: 64 TB/s, 1,440 GB, 72 PFLOPS fp8 and 144 fp4, NVLink 14.4 TB/s;
-    # Blackwell brief: 4.5 PFLOPS bf16
-    "b200": _published((2_250, 4_500, 9_000), (8_000, 180), _GEN5_MEASURED, ("nvswitch", 900_000)),
-    # a 72nd of a GB200 NVL72: 360, 720 and 1,440 PFLOPS, 576 TB/s, 13.4 TB, NVLink 130 TB/s
-    "gb200": _published((2_500, 5_000, 10_000), (8_000, 186), _GB200_LINK, ("nvswitch", 900_000)),
-    # GH200 with 96 GB of HBM3: 2705455; NVLink 4 between two of them, 900 GB/s
-    "gh200": _published((989, 1_979, 0), (4_000, 96), _GH200_LINK, ("nvlink", 450_000)),
-    # H100 SXM5 80GB: 2287922; HGX H100: NVLink 900 GB/s
-    "h100": _published((989, 1_979, 0), (3_350, 80), _GEN5_MEASURED, ("nvswitch", 450_000)),
-    # H100 PCIe 80GB: 2287922; without NVLink bridges
-    "h100-pcie": _published((756, 1_513, 0), (2_000, 80), _GEN5_MEASURED, ("pcie", 63_000)),
-    # H20 96GB: read in public copies; NVLink 900 GB/s
-    "h20": _published((148, 296, 0), (4_000, 96), _GEN5_MEASURED, ("nvswitch", 450_000)),
-    # L40S: 2671951; has no NVLink
-    "l40s": _published((362, 733, 0), (864, 48), _GEN4, ("pcie", 31_500)),
-    # GeForce RTX 4090: Ada GPU architecture white paper, its table, with fp32 sums
-    "rtx-4090": _published((165, 330, 0), (1_008, 24), _GEN4, ("pcie", 31_500)),
-    # RTX PRO 6000 Blackwell: its data sheet; RTX Blackwell PRO white paper: 503.8 TFLOPS bf16 with
-    # fp32 sums, fp8 at twice the rate
-    "rtx-pro-6000": _published((504, 1_007, 2_000), (1_792, 96), _GEN5, ("pcie", 63_000)),
-}
-_LIKE: dict[str, tuple[str, dict[str, Any]]] = {
-    # A100 40GB SXM: 1758950, edition of 2021
-    "a100-40gb": ("a100", {"hbm_bytes_per_s": 1_555_000_000_000, "hbm_bytes": 40_000_000_000}),
-    # GB300 in an NVL72: a 72nd of 20.1 TB, 1,080 PFLOPS fp4 dense
-    "gb300": ("gb200", {"hbm_bytes": 279_000_000_000, "fp4_flops_per_s": 15_000_000_000_000_000}),
-    # H20-3e 141GB: an H20 with the HBM3e of an H200.
-    "h20-3e": ("h20", {"hbm_bytes_per_s": 4_800_000_000_000, "hbm_bytes": 141_000_000_000}),
-    # H200 SXM: 3002446
-    "h200": ("h100", {"hbm_bytes_per_s": 4_800_000_000_000, "hbm_bytes": 141_000_000_000}),
-    # H800 SXM5 80GB: an H100 with a narrower NVLink (product brief: 400 GB/s)
-    "h800": ("h100", {"ranks_link_bytes_per_s": 200_000_000_000}),
-}
-PUBLISHED |= {name: PUBLISHED[base] | changed for name, (base, changed) in _LIKE.items()}
-_KNOWN = {name: HardwareProfile(name, **figures) for name, figures in PUBLISHED.items()}
+_TABLE = tomllib.loads(Path(__file__).with_name("accelerators.toml").read_text())
+_KNOWN = {name: _published(name, **figures) for name, figures in _TABLE.items()}
 
 
 def names() -> list[str]:

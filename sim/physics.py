@@ -24,16 +24,14 @@ counts, and above 8 they grow in proportion to the ranks. A small sum has one ph
 with the fixed time of both; the second comes in as s / (s + 1 MiB), where s are the bytes that a
 rank sends.
 
-**Constants** are named KIND.FIELD, such as product.bf16.compute. Sources of the defaults: [tables]
-the measured kernel tables of aiconfigurator-core 0.12.0 (Apache-2.0; vLLM 0.24.0, SGLang 0.5.14 and
-TensorRT-LLM 1.3.0rc20 on A100, H100, H200 and B200), to which the form above was fitted; its
-medians are off by 5 to 10 %. [h100] measured by this project on an H100 SXM with torch 2.11, in
-CUDA graphs (docs/times.md). [estimate] of this project. Factors that were fitted to whole passes
-change them (see sim/fitted).
+**Constants** are named KIND.FIELD, such as product.bf16.compute. kernels.toml has the defaults with
+their sources. Factors that were fitted to whole passes change them (see sim/fitted).
 """
 
+import tomllib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import NamedTuple
 
 from hicache.models import ModelDescription, PoolDescription
@@ -148,9 +146,18 @@ def family(hardware: HardwareProfile) -> str:
     return "ampere"
 
 
+_TABLES = tomllib.loads(Path(__file__).with_name("kernels.toml").read_text())
+
+
 def defaults(name: str) -> dict[str, Kernel]:
     """The constants of a generation, by kind."""
-    return {kind: Kernel(*values) for kind, values in (_ALL | _OF[name]).items()}
+    kernels: dict[str, Kernel] = {}
+    for table in (_TABLES["all"], _TABLES[name]):
+        kernels |= {kind: Kernel(*values) for kind, values in table["kernels"].items()}
+        for kind, (memory, *fixed_us) in table["collectives"].items():
+            for ranks, fixed in zip(_RANKS, fixed_us, strict=True):
+                kernels[f"{kind}.{ranks}"] = Kernel(fixed, 1.0, memory, 1.0)
+    return kernels
 
 
 def of_reached(kernels: Mapping[str, Kernel]) -> dict[str, Kernel]:
@@ -163,99 +170,6 @@ def of_reached(kernels: Mapping[str, Kernel]) -> dict[str, Kernel]:
             memory /= base.memory
         changed[kind] = replace(kernel, compute=compute, memory=memory)
     return changed
-
-
-Values = tuple[float, ...]  # fixed_us, compute, memory, power
-
-
-def _collectives(kind: str, memory: float, *fixed_us: float) -> dict[str, Values]:
-    """By ranks: 2, 4 and 8."""
-    return {
-        f"{kind}.{ranks}": (fixed, 1.0, memory, 1.0)
-        for ranks, fixed in zip((2, 4, 8), fixed_us, strict=True)
-    }
-
-
-# What no generation below changes.
-_ALL: dict[str, Values] = {
-    # weights in fewer bits than the units multiply are widened first [estimate]
-    "product.fp8": (6.0, 0.60, 0.75, 3.3),
-    "product.fp8-block": (6.5, 0.60, 0.75, 3.3),
-    "product.nvfp4": (6.0, 0.60, 0.70, 3.3),
-    "product.mxfp4": (6.0, 0.60, 0.70, 3.3),
-    "product.int4": (6.0, 0.60, 0.70, 3.3),
-    "experts.bf16": (50.0, 0.50, 0.90, 2.0),  # [tables] H100, H200
-    "experts.fp8": (40.0, 0.40, 0.75, 2.0),
-    "experts.fp8-block": (45.0, 0.30, 0.95, 2.0),  # [tables] H100, H200
-    "experts.nvfp4": (40.0, 0.38, 0.55, 2.0),
-    "experts.mxfp4": (45.0, 0.40, 0.75, 1.2),  # [tables] H100, H200
-    "experts.int4": (40.0, 0.38, 0.55, 2.0),
-    "prefill.64": (16.0, 0.47, 0.80, 3.0),  # [h100]
-    "prefill.128": (16.0, 0.65, 0.80, 3.0),  # [tables], [h100] 0.62
-    "prefill.256": (16.0, 0.60, 0.80, 3.0),
-    "decode.kv": (7.0, 0.30, 0.92, 2.0),  # [tables], of which half the fixed time is launch
-    "decode.kv_fp8": (8.0, 0.30, 0.85, 2.0),
-    "decode.latent": (10.0, 0.60, 0.85, 2.0),
-    "decode.latent_fp8": (10.0, 0.60, 0.75, 2.0),
-    "indexer": (8.0, 0.50, 0.70, 2.0),  # [estimate]
-    "state": (10.0, 0.20, 0.60, 2.0),  # [estimate]
-    "elements": (8.0, 1.0, 0.70, 1.0),  # all small kernels of a layer [estimate]
-    "sampling": (30.0, 1.0, 0.60, 1.0),  # [estimate]
-    "pass": (40.0, 1.0, 1.0, 1.0),  # embedding, final norm, inputs [estimate]
-    **_collectives("send", 0.70, 10.0, 10.0, 10.0),
-    **_collectives("pcie", 0.40, 20.0, 30.0, 50.0),  # a sum over ranks without NVLink [estimate]
-}
-_OF: dict[str, dict[str, Values]] = {
-    "ampere": {
-        "product.bf16": (5.5, 0.83, 0.75, 3.3),  # [tables] A100
-        "prefill.64": (16.0, 0.50, 0.80, 3.0),
-        "prefill.128": (16.0, 0.60, 0.80, 3.0),
-        **_collectives("custom", 0.56, 5.3, 6.0, 7.0),
-        **_collectives("fused", 0.56, 5.3, 6.0, 7.0),
-        **_collectives("nccl", 0.56, 8.0, 12.0, 20.0),
-        **_collectives("all_gather", 0.56, 6.0, 9.0, 14.0),
-        **_collectives("all_to_all", 0.60, 8.0, 10.0, 15.0),
-    },
-    "ada": {
-        "product.bf16": (4.0, 0.75, 0.85, 3.3),  # [estimate]
-        "product.fp8": (6.0, 0.60, 0.85, 3.3),
-        **_collectives("custom", 0.70, 10.0, 14.0, 24.0),
-        **_collectives("fused", 0.70, 10.0, 14.0, 24.0),
-        **_collectives("nccl", 0.70, 12.0, 20.0, 40.0),
-        **_collectives("all_gather", 0.70, 10.0, 16.0, 30.0),
-        **_collectives("all_to_all", 0.60, 12.0, 18.0, 32.0),
-    },
-    "hopper": {  # [tables] H100 and H200
-        "product.bf16": (3.5, 0.77, 0.86, 3.3),  # [tables] 0.82, [h100] 0.73
-        "product.fp8": (3.5, 0.70, 0.84, 3.3),  # [h100]; quantizing is a small kernel
-        "product.fp8-block": (6.5, 0.68, 0.80, 3.3),
-        **_collectives("custom", 0.62, 4.5, 5.0, 6.0),
-        **_collectives("fused", 0.62, 3.0, 3.3, 4.5),
-        **_collectives("nccl", 0.62, 6.0, 10.0, 16.0),
-        **_collectives("all_gather", 0.62, 5.0, 7.0, 11.0),
-        **_collectives("all_to_all", 0.60, 6.0, 7.0, 9.0),
-    },
-    "blackwell": {  # [tables] B200
-        "product.bf16": (3.5, 0.71, 0.77, 3.3),
-        "product.fp8": (4.0, 0.58, 0.72, 3.3),
-        "product.fp8-block": (6.5, 0.60, 0.80, 3.3),
-        "product.nvfp4": (6.0, 0.42, 0.70, 3.3),
-        "product.mxfp4": (6.0, 0.42, 0.70, 3.3),
-        "experts.bf16": (24.0, 0.40, 0.90, 2.0),
-        "experts.fp8": (20.0, 0.46, 0.88, 2.0),
-        "experts.nvfp4": (23.0, 0.30, 0.80, 2.0),
-        "experts.mxfp4": (22.0, 0.43, 0.60, 2.0),
-        "experts.fp8-block": (35.0, 0.18, 0.80, 2.0),
-        "prefill.64": (16.0, 0.42, 0.80, 3.0),
-        "prefill.128": (16.0, 0.55, 0.80, 3.0),
-        "prefill.256": (16.0, 0.50, 0.80, 3.0),
-        **_collectives("custom", 0.55, 7.0, 7.5, 8.5),
-        **_collectives("fused", 0.55, 4.8, 5.0, 6.0),
-        **_collectives("nccl", 0.55, 9.0, 14.0, 26.0),
-        **_collectives("all_gather", 0.55, 8.0, 11.0, 17.0),
-        **_collectives("all_to_all", 0.60, 6.0, 7.0, 9.0),
-    },
-}
 
 
 NS = 1e9
