@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from hicache.core.errors import CallerError
 from hicache.core.types import Tier
-from hicache.memory.layouts import LAYOUTS, Bytes, legal, page_runs, stamp
+from hicache.memory.layouts import LAYOUTS, Bytes, legal, page_runs
 from hicache.memory.pools import Arena, Pool, PoolPlan
 from hicache.models import ModelDescription
 from tests.tiny import pages, tiny, tiny_latents
@@ -184,20 +184,6 @@ def test_a_copy_changes_its_targets_and_nothing_else(
     )
     assert everything(here) == sources
     assert everything(there) == expected
-
-
-def test_stamps_differ_wherever_a_row_differs() -> None:
-    seeds = np.array([3, 4], dtype=np.uint64)
-    rows = {
-        (pool, layer, *place, bytes(block[place]))
-        for pool in (0, 1)
-        for layer in range(3)
-        for block in [stamp(seeds, pool, range(layer, layer + 1), 2, 3, 12)[0]]
-        for place in np.ndindex(2, 2, 3)
-    }
-    assert len({row[-1] for row in rows}) == len(rows) == 2 * 3 * 2 * 2 * 3
-    full = stamp(seeds, 1, range(3), 2, 3, 12)
-    assert (full[1:2, 1:] == stamp(seeds[1:], 1, range(1, 2), 2, 3, 12)).all()
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ transfer, and the caller's mistakes."""
 import pytest
 
 from hicache.core import lru
-from hicache.core.actions import Backup, Granted, Load, Prefill
+from hicache.core.actions import Backup, Granted, Load, Pinned, Prefill
 from hicache.core.config import Config
 from hicache.core.core import Core
 from hicache.core.errors import CallerError
@@ -20,6 +20,7 @@ from hicache.core.events import (
     Flushed,
     LoadDone,
     PagesWanted,
+    PinWanted,
     PrefillDone,
 )
 from hicache.core.eviction_policies import Fifo
@@ -135,6 +136,18 @@ def test_a_flush_during_an_exchange_takes_its_promise_back() -> None:
     core.handle(Flushed())
     core.handle(LoadDone(load))
     assert core.view.giving_up() == 0
+
+
+def test_a_pin_takes_hold_of_what_comes_later_and_after_a_flush() -> None:
+    rig = Rig(device=16, pin_pages=(4,))
+    assert rig.feed(PinWanted(1, key("abc"))) == [Pinned(1, 0)]
+    for request in range(2):
+        rig.run(request, "abcd")
+        assert rig.view.pins[1].held_pages == 3
+        assert [len(evicted.pages) for evicted in rig.evict("full", 16)] == [1]
+        rig.feed(Flushed())
+        assert rig.view.pins[1].held_pages == 0
+        assert rig.device.free == 16
 
 
 def ends(rig: Rig, prefill: Prefill) -> list[object]:

@@ -1,4 +1,5 @@
-"""What a core refuses: settings that make no sense, replies of wrong sizes, attaching, detaching.
+"""What a core refuses: settings that make no sense, replies of wrong sizes, attaching, detaching,
+mistaken pins.
 
 What it decides is compared with the specification, in drawn sequences and on stored sequences.
 """
@@ -12,10 +13,18 @@ from hicache.core import state as core_state
 from hicache.core.config import Config
 from hicache.core.core import Core
 from hicache.core.errors import CallerError
-from hicache.core.events import DetachWanted, FetchDone, LookupDone, StorageAttached
+from hicache.core.events import (
+    DetachWanted,
+    FetchDone,
+    LookupDone,
+    PinWanted,
+    StorageAttached,
+    TimePassed,
+    UnpinWanted,
+)
 from tests.configs import configured
 
-from .rig import Rig
+from .rig import Rig, key
 
 
 @pytest.mark.parametrize(
@@ -87,3 +96,20 @@ def test_of_many_distrusted_pages_the_one_that_failed_longest_ago_is_forgotten()
     assert b"0" in state.distrusted
     assert b"1" not in state.distrusted
     assert len(state.distrusted) == core_state.MOST_DISTRUSTED
+
+
+@pytest.mark.parametrize(
+    "event", [UnpinWanted(0), PinWanted(-1, key("a")), PinWanted(0, key("")), TimePassed()]
+)
+def test_a_mistaken_want_is_refused_and_changes_nothing(event: object) -> None:
+    rig = Rig(device=8, pin_pages=(4,))
+    with pytest.raises(CallerError, match="expected"):
+        rig.feed(event)  # type: ignore[arg-type]
+    assert not rig.view.pins
+
+
+def test_pins_leave_room_for_one_request() -> None:
+    with pytest.raises(CallerError, match="pin_pages: expected at most"):
+        Rig(device=8, pin_pages=(9,))
+    with pytest.raises(CallerError, match="device_pages of full"):
+        Rig(device=8, pin_pages=(8,))

@@ -61,17 +61,6 @@ def test_a_page_is_in_its_place_in_few_runs() -> None:
     }
 
 
-def test_ranks_share_what_has_one_head() -> None:
-    pools = stored_pools(arena(hybrid(), "page_first"))
-    assert {pool.name: pool.shared for result in pools.values() for pool in result} == {
-        "full": False,
-        "indexer": True,
-        "swa": False,
-        "mamba": False,
-    }
-    assert [pool.shared for pool in stored_pools(arena(latent(), "page_first"))["full"]] == [True]
-
-
 def test_tensors_in_host_memory_are_stored_from_the_same_bytes() -> None:
     model = hybrid()
     sizes = dict.fromkeys(model.components, 3)

@@ -1,5 +1,5 @@
 """The times of drawn workloads, to the nanosecond, whatever is checked; rules of the engine alone;
-and runs that are stuck."""
+runs that are stuck; and pools that are too small, or nearly."""
 
 import gc
 import json
@@ -13,19 +13,21 @@ import numpy as np
 import pytest
 
 from hicache.core.actions import Outcome
+from hicache.core.errors import CallerError
 from hicache.core.events import Event
 from hicache.core.view import CoreView
 from hicache.runtime.encoding import event_bytes
 from sim.engine.sequence import DecodeSet, Sequence, TokenGaps
 from sim.errors import StuckError
+from sim.options import EngineOptions
 from sim.replica import TimedResult
 from sim.workload import Job
 
 from .cases import crowded, drawn, profiled
 from .found_out import raised
-from .rig import make
+from .rig import CONFIGURATIONS, make, run
 from .runs import Case, idle, simulated, world_of
-from .workloads import alone
+from .workloads import PAGE, alone, shared_prefixes
 
 # In 130 a request restarts that has had its first token; in 37 a retracted one would come back at
 # once, for ever; in 13, 22, 49 and 53 requests wait for pages between two tokens; in 151 the
@@ -161,3 +163,27 @@ def test_levels_and_steps_agree(seed: int, checks: tuple[int, int], scheduled: i
     result, world = simulated(stepped)
     assert result == bare
     assert next(world.clock._eid) == scheduled, "events that change nothing"
+
+
+@pytest.mark.parametrize(
+    ("seed", "count", "window", "device", "host"),
+    [(591, 31, 16, (20, 5, 2), (1, 3, 1)), (1008, 48, 6, (13, 3, 3), (60, 40, 0))],
+)
+def test_a_window_that_begins_inside_a_reused_node_does_not_starve_its_request(
+    seed: int, count: int, window: int, device: tuple[int, ...], host: tuple[int, ...]
+) -> None:
+    """The smallest pools: what the window has left must go, though it is half of a node."""
+    engine = EngineOptions(token_budget=16, max_running=1, order="longest-prefix")
+    rules = {"components": CONFIGURATIONS[3], "swa_window": window, "mamba_interval": PAGE}
+    workload = shared_prefixes(seed, count, gap_ns=10**6)
+    world = make(workload, device, host, engine=engine, load_threshold_pages=3, **rules)
+    assert len(world.run().requests) == count
+    idle(world)
+
+
+def test_a_pool_that_is_too_small_is_named_with_its_need() -> None:
+    rules, growing = {"components": ("full", "swa"), "swa_window": 8}, alone([0] * 6, 8, 30)
+    with pytest.raises(CallerError, match=r"device pool of full: expected at least 10 pages for"):
+        run(growing, (9, 12), (0, 0), **rules)
+    with pytest.raises(CallerError, match=r"device_pages of swa: expected at least 3, .*found 2"):
+        run(growing, (20, 2), (0, 0), **rules)

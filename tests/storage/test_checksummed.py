@@ -8,7 +8,7 @@ import pytest
 import xxhash
 
 from hicache.storage.base import Status, Value
-from hicache.storage.checksummed import HEADER_BYTES, Checksummed
+from hicache.storage.checksummed import Checksummed
 from tests.storage.memory_store import MemoryStore
 
 KEY = "c/kv/0of1/d"
@@ -52,13 +52,6 @@ def test_every_flipped_bit_is_found(medium: MemoryStore) -> None:
         assert read(store, KEY, 15)[0] is Status.CORRUPT, f"bit {bit}"
         assert KEY not in medium.values, "what does not verify is deleted"
     assert store.stats()["corrupt"] == len(good) * 8
-
-
-def test_a_check_may_leave_what_it_finds(medium: MemoryStore) -> None:
-    store = Checksummed(medium, delete_corrupt=False)
-    medium.values[KEY] = bytes(HEADER_BYTES)
-    assert store.read([KEY], [()]) == [Status.CORRUPT]
-    assert KEY in medium.values
 
 
 def test_a_store_that_says_done_and_writes_nothing_is_found(medium: MemoryStore) -> None:

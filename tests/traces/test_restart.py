@@ -1,10 +1,5 @@
-"""A replay on a real store, killed and begun again: what was stored is hit, page for page.
-`hicache replay --storage`: options and their errors, the accounts, and a store that dies."""
+"""`hicache replay --storage`: published rates, errors, what is warm, and a store that dies."""
 
-import json
-import subprocess
-import sys
-import time
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -12,15 +7,11 @@ from typing import Any
 
 import pytest
 
-from hicache.storage.address import open_storage, parse
-from hicache.storage.base import Address, Status, Storage, StorageOptions
+from hicache.storage.base import Address, Status, Storage
 from hicache.storage.breaker import Breaker, BreakerOptions
 from hicache.storage.checksummed import Checksummed
-from hicache.storage.keys import take_apart
 from tests.storage.memory_store import MemoryStore
 from traces.cli import main
-from traces.formats import open_trace
-from traces.formats.base import Paged
 from traces.replaying import config
 
 from .rig import Capsys, Patch, document, fails, records, replayed, turns_of
@@ -40,59 +31,6 @@ def test_the_rates_are_kept_when_memory_is_emptied_between_rounds(tmp_path: Path
     assert [round(turn["hit_rate"], 6) for turn in result["turns"]] == RATES
     hits = result["total"]["hit_tokens"]
     assert hits["storage"] == sum(hits.values()) > 0
-
-
-def expected(paged: Paged, stored: set[bytes]) -> list[tuple[int, int]]:
-    """The reference model, with memory that is never full: (pages in memory, pages from storage) of
-    each request. A page is in memory from the first request that has it on, and in storage if it
-    was there at the beginning or was in memory before."""
-    memory: set[bytes] = set()
-    result = []
-    for job in paged.jobs:
-        chain = paged.prompt_key(job).page_digests()
-        cached = next((at for at, item in enumerate(chain) if item not in memory), len(chain))
-        known = next(
-            (at for at, item in enumerate(chain) if item not in stored | memory), len(chain)
-        )
-        result.append((cached, known - cached))
-        memory.update(chain)
-        if paged.knows_output:
-            memory.update(paged.key(job, job.input_length + job.output_length - 1).page_digests())
-    return result
-
-
-def stored_in(folder: Path) -> set[bytes]:
-    """The digests of the pages that a store has."""
-    store = open_storage(parse(f"file:{folder}"), StorageOptions())
-    keys = [take_apart(entry.key) for entry in store.entries("")]
-    store.close()
-    return {bytes.fromhex(key.digest) for key in keys if key is not None and key.digest}
-
-
-def test_after_a_kill_the_next_replay_hits_what_was_stored_page_for_page(tmp_path: Path) -> None:
-    trace, store, rows = (str(tmp_path / name) for name in ("t.jsonl", "store", "rows.jsonl"))
-    shape = ["--clients", "10", "--rounds", "5"]
-    assert main(["generate", "multiturn", *shape, "-o", trace]) == 0
-    options = [*PLAIN, "--mode", "hits", "--device-pages", "99999", "--storage", f"file:{store}"]
-    command = [sys.executable, "-m", "hicache", "replay", trace, *options]
-    quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
-    with subprocess.Popen(command, **quiet) as child:  # type: ignore[call-overload]
-        while child.poll() is None and not _has_values(Path(store)):
-            time.sleep(0.02)
-        child.kill()
-    there = stored_in(Path(store))
-    assert there
-    assert main(["replay", trace, *options, "--requests", rows]) == 0
-    paged = open_trace(trace).paged(64)
-    loads = [json.loads(line)["hit_tokens"] for line in Path(rows).read_text().splitlines()]
-    result = [(item["device"] + item["host"], item["storage"]) for item in loads]
-    assert result == [(cached * 64, new * 64) for cached, new in expected(paged, there)]
-    assert sum(new for _, new in result)
-
-
-def _has_values(store: Path) -> bool:
-    """Whether anything was written beyond what an empty store has."""
-    return sum(path.stat().st_size for path in store.glob("segments/*")) > 300_000
 
 
 def test_a_store_with_pages_under_another_key_names_the_fields(

@@ -8,11 +8,9 @@ from typing import Any
 import pytest
 
 from hicache.core.events import Event, LoadDone
-from hicache.core.types import Key
 from hicache.core.view import CoreView
-from hicache.storage.base import Status
 from hicache.storage.changes import after
-from hicache.vllm.groups import STATE, WINDOW, groups_of
+from hicache.vllm.groups import groups_of
 from invariants import production
 from invariants.production import Production, replay
 
@@ -54,31 +52,6 @@ def test_a_salt_that_no_key_can_have_is_not_kept(opened: Opened) -> None:
             playing.settle()
         assert playing.scheduler.remembered == 0
         assert bool(playing.scheduler.counts["saved_pages"]) == (salt == "a salt")
-
-
-@pytest.mark.parametrize(
-    ("kinds", "lost", "pages"),
-    [
-        ("state", ((STATE, 6), (STATE, 5)), 5),
-        ("uneven", ((WINDOW, 6), (WINDOW, 4)), 4),
-        ("all", ((STATE, 6), (WINDOW, 4)), 4),
-    ],
-)
-def test_ranks_load_the_longest_prefix_that_all_can_restore(
-    opened: Opened, kinds: str, lost: Sequence[tuple[str, int]], pages: int, tmp_path: Path
-) -> None:
-    """lost: by rank, the page that its store lacks. The first can restore 6 pages and not 7, the
-    second 7 and not 6."""
-    setting = Setting(kinds, store=tmp_path, ranks=2, chunk=8)
-    hit(opened(setting), PROMPT)
-    again = opened(setting)
-    digests = Key.from_tokens(PROMPT, again.scheduler.groups.page).page_digests()
-    for worker, (component, page) in zip(again.workers, lost, strict=True):
-        assert worker._workers is not None
-        workers = worker._workers
-        for keys in workers.pages.keys(component, digests[page : page + 1]):
-            assert workers.store.delete(keys) == [Status.DONE]
-    assert hit(again, PROMPT) == (0, 8 * pages)
 
 
 @pytest.mark.parametrize("chunk", [8, 64])

@@ -30,15 +30,6 @@ def fuzz(target: str, folder: Path, *more: str) -> tuple[int, dict[str, Any]]:
     return code, json.loads((folder / "out.json").read_text())
 
 
-def test_every_law_holds_on_the_cache_of_the_page(tmp_path: Path) -> None:
-    code, message = fuzz(write(tmp_path), tmp_path, "--sequences", "16")
-    assert (code, message["sequences"], message["failures"]) == (0, 16, [])
-    assert message["operations"] >= 1500
-    for reached in ("hit on device", "hit on host", "load began", "backup fails", "refused"):
-        assert message["counts"][reached], reached
-    assert not (tmp_path / "found").exists()
-
-
 @pytest.mark.parametrize(
     ("bug", "kind", "text"),
     [
