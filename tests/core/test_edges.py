@@ -1,13 +1,14 @@
-"""Edges that no recorded sequence reaches: keys, queues, a flush during an exchange, passes in
-transfer, and the caller's mistakes."""
+"""Edges that no recorded sequence reaches: keys, queues, pins and exchanges over a flush, passes in
+transfer, the caller's mistakes; splits, which forget nothing; and the ledger's own asserts."""
 
+import numpy as np
 import pytest
 
 from hicache.core import lru
 from hicache.core.actions import Backup, Granted, Load, Pinned, Prefill
 from hicache.core.config import Config
 from hicache.core.core import Core
-from hicache.core.errors import CallerError
+from hicache.core.errors import CallerError, CoreBug
 from hicache.core.events import (
     Aborted,
     AdmitWanted,
@@ -24,10 +25,12 @@ from hicache.core.events import (
     PrefillDone,
 )
 from hicache.core.eviction_policies import Fifo
+from hicache.core.ledger import Pool
 from hicache.core.lru import Queue, next_victim, offer
 from hicache.core.node import Node
-from hicache.core.tree import truncate
-from hicache.core.types import BACKBONE, DEVICE, Key, PageState, Tier
+from hicache.core.state import enqueue
+from hicache.core.tree import split, truncate
+from hicache.core.types import BACKBONE, DEVICE, MANY_ROWS, Key, PageState, Tier, kept_rows
 
 from .rig import PAGE, Rig, hybrid, key, tokens
 
@@ -180,3 +183,94 @@ def test_passes_of_a_request_end_in_order_also_when_it_is_gone() -> None:
     assert rig.device.counts[PageState.RETIRING] == 6  # the second pass still uses them
     ends(rig, second)
     assert rig.device.free == 8
+
+
+INHERITED = {
+    *("hits", "priority", "inserted", "last_use", "host_refused"),
+    *("store_failures", "store_place", "stored_since"),
+}
+
+
+def remembers(holder: Node, names: set[str]) -> None:
+    """Gives each of these facts a value that no other has."""
+    for number, name in enumerate(sorted(names), start=100):
+        before = getattr(holder, name)
+        setattr(holder, name, [number] * len(before) if isinstance(before, list) else number)
+
+
+def alike(upper: Node, lower: Node, names: set[str]) -> None:
+    for name in names:
+        item, other = getattr(upper, name), getattr(lower, name)
+        assert item == other, name
+        assert not isinstance(item, list) or item is not other, f"{name} belongs to both halves"
+
+
+@pytest.mark.parametrize("at", [1, 2, 3])
+def test_a_split_forgets_nothing(at: int) -> None:
+    rig = Rig(16, 16, storage=True)
+    rig.run(1, "abcd")
+    state = rig.core._state
+    [node] = state.root.children.values()
+    enqueue(state, node)
+    remembers(node, INHERITED - {"store_place", "stored_since"})
+    upper = split(state, node, at)
+    alike(upper, node, INHERITED)
+    assert upper.key + node.key == key("abcd").raw
+    assert (upper.end_page, node.end_page) == (at, 4)
+
+
+@pytest.mark.parametrize(
+    ("start", "stop", "shared"), [(0, 4, True), (1, 3, True), (3, 4, False), (0, 0, False)]
+)
+def test_a_view_keeps_at_most_twice_its_rows_in_memory(start: int, stop: int, shared: bool) -> None:
+    raw = bytes(range(256)) * (MANY_ROWS // 64)
+    begin, end = start * MANY_ROWS, stop * MANY_ROWS
+    for rows in (raw, memoryview(raw)):
+        result = kept_rows(rows, begin, end)
+        assert result == raw[begin:end]
+        assert isinstance(result, memoryview) is shared
+    assert isinstance(kept_rows(kept_rows(raw, 0, len(raw)), 0, MANY_ROWS), bytes)
+    assert isinstance(kept_rows(raw[:MANY_ROWS], 0, MANY_ROWS - 8), bytes)
+    half = memoryview(raw)[: 2 * MANY_ROWS]  # keeps all of `raw`
+    assert isinstance(kept_rows(half, 0, 3 * MANY_ROWS // 2), bytes)
+
+
+def test_no_page_is_taken_cached_or_given_back_twice() -> None:
+    pool = Pool(Tier.DEVICE, "full", 6)
+    pages = pool.take(4, 1)
+    assert sorted([*pages.tolist(), *pool.free_pages().tolist()]) == list(range(6))
+    with pytest.raises(CoreBug):
+        pool.take(3, 2)
+    pool.cache(pages, 7)
+    with pytest.raises(CoreBug):
+        pool.cache(pages, 7)
+    pool.give_back(pages)
+    with pytest.raises(CoreBug, match="double free"):
+        pool.give_back(pages)
+    assert pool.free == 6
+
+
+def test_pages_on_loan_are_free_with_the_last_loan() -> None:
+    pool = Pool(Tier.HOST, "full", 6)
+    pages = pool.take(2, 1)
+    generation = pool.generation.copy()
+    for _ in range(2):
+        pool.lend(pages)
+    pool.give_back(pages)
+    assert pool.counts[PageState.RETIRING] == 2
+    pool.repay(pages)
+    assert pool.free == 4
+    assert (pool.generation == generation).all()
+    pool.repay(pages)
+    assert pool.free == 6
+    assert np.flatnonzero(pool.generation - generation).tolist() == sorted(pages.tolist())
+    with pytest.raises(CoreBug, match="repaid twice"):
+        pool.repay(pages)
+
+
+def test_pages_of_several_owners_go_back_at_once() -> None:
+    pool = Pool(Tier.HOST, "full", 6)
+    owned, reserved = pool.take(2, 1), pool.reserve(2, 9)
+    pool.cache(owned, 3)
+    pool.give_back(np.concatenate((owned, reserved)))
+    assert pool.counts == [6, 0, 0, 0, 0]

@@ -1,4 +1,4 @@
-"""The `kernel` backend on the CPU, its kernel run by Triton's interpreter. test_kernels starts it.
+"""The `kernel` backend on the CPU, its kernel run by Triton's interpreter. test_gpu starts it.
 
 The interpreter is chosen for a whole process when Triton decorates the kernel, so these tests have
 a process of their own: TRITON_INTERPRET=1 pytest tests/devices/interpreted.py

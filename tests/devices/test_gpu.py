@@ -1,5 +1,12 @@
-"""What a GPU must pass (`make gpu-check`), beside the suites of tests/contract and tests/golden."""
+"""What a GPU must pass (`make gpu-check`), beside the suites of tests/contract and tests/golden.
+The copy kernel without one, by Triton's interpreter, which is chosen for a whole process."""
 
+import importlib.util
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
 from types import ModuleType
 from typing import Any
 
@@ -10,6 +17,7 @@ from hicache.devices.base import DeviceOptions
 from hicache.devices.cpu import CpuDevice
 from hicache.devices.cuda import CudaDevice
 from hicache.memory.layouts import legal
+from tests.patience import PATIENCE_S
 from traces.devices import cuda
 
 from .cases import THREE, page_size, shallow, tour
@@ -52,3 +60,19 @@ def test_a_target_that_is_missed_is_a_fault() -> None:
     assert not Outcome([Figure("share", 0.95, "", 0.9), Figure("speed", 51.25, "GB/s")]).wrong
     bad = Outcome([Figure("share", 0.5, "", 0.9)], ["page 7 differs"])
     assert bad.wrong == ["page 7 differs", "not reached: share: 0.5, at least 0.9"]
+
+
+@pytest.mark.skipif(importlib.util.find_spec("triton") is None, reason="Triton is not installed")
+def test_copies_are_exact_under_the_interpreter() -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "tests/devices/interpreted.py"],
+        cwd=Path(__file__).resolve().parents[2],
+        env=os.environ | {"TRITON_INTERPRET": "1"},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=PATIENCE_S,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert re.search(r"\d passed", done.stdout)
+    assert "skipped" not in done.stdout

@@ -1,6 +1,9 @@
-"""Arguments that no operation has: refused with one line before anything is played."""
+"""Arguments that no operation has: refused with one line before anything is played. Drawn
+configurations: each size, down to the smallest legal pools; and every named state is reached."""
 
+from collections import Counter
 from collections.abc import Iterator
+from dataclasses import replace
 from functools import cache
 from typing import Any
 
@@ -11,10 +14,18 @@ from hicache.core.config import Config
 from hicache.core.core import Core
 from hicache.core.errors import CallerError
 from hicache.files import Spare
+from invariants.fuzz.draws import Draws
 from invariants.fuzz.hicache import play
-from invariants.fuzz.hicache.draw import sample_config
+from invariants.fuzz.hicache.draw import (
+    COMPONENTS,
+    POLICIES,
+    USUAL,
+    draw_config,
+    least_device_pages,
+    sample_config,
+)
 from invariants.fuzz.hicache.operations import OPERATIONS as OPS
-from invariants.fuzz.hicache.player import FAULTS
+from invariants.fuzz.hicache.player import FAULTS, STATES
 from invariants.fuzz.sequence import Entry, FuzzSequence, check
 
 CONFIG = Config(4, (16,), (16,))
@@ -100,3 +111,30 @@ def test_a_crash_is_named_by_the_innermost_function_of_the_core() -> None:
         with pytest.raises(ValueError, match=r"^$") as caught:
             (core | other)[name]()
         assert play.failure_of(caught.value, 0).kind == kind
+
+
+TELLING = (0, 1, 2, 3, 5, 6, 16, 22, 28, 39)  # reach all named states
+
+
+@pytest.mark.parametrize("components", COMPONENTS, ids="+".join)
+def test_the_core_accepts_the_least_pools_and_nothing_smaller(components: tuple[str, ...]) -> None:
+    for seed in range(12):
+        draws = Draws(seed, "test")
+        config = draw_config(draws, components, draws.choice(POLICIES), "lru", USUAL)
+        least = least_device_pages(config)
+        Core(replace(config, device_pages=least))
+        for at, pages in enumerate(least):
+            smaller = (*least[:at], pages - 1, *least[at + 1 :])
+            with pytest.raises(CallerError, match="expected at least"):
+                Core(replace(config, device_pages=smaller))
+
+
+def test_drawn_sequences_reach_every_named_state() -> None:
+    seen: Counter[str] = Counter()
+    for seed in (*TELLING, *range(150)):
+        outcome = play.generate(sample_config(seed), seed, 120, "off")
+        assert outcome.failure is None, outcome.failure
+        seen += outcome.player.probes.seen
+        if {*STATES} <= {*seen}:
+            return
+    assert not {*STATES} - {*seen}

@@ -1,19 +1,23 @@
-"""PAGE-CONTIG over drawn pools, and registration whose answer is believed."""
+"""PAGE-CONTIG over drawn pools; registration whose answer is believed; copies: their shape, how
+wide their accesses are, and how few their runs."""
 
 from dataclasses import replace
+from itertools import product
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import hicache.models as models
 from hicache.core.errors import CallerError
 from hicache.core.types import Tier
+from hicache.memory import layouts, runs
 from hicache.memory.host import GRANULE
 from hicache.memory.layouts import LAYOUTS
-from hicache.memory.pools import Arena, PoolPlan
+from hicache.memory.pools import Arena, CopyShape, PoolPlan, copy_shapes, unmeasured_shapes
 from hicache.memory.runs import segment_bytes
-from tests.tiny import tiny
+from tests.tiny import pages, tiny
 
 TINY = tiny(3, 5, kv_heads=4)
 KV = TINY.pools[0]
@@ -133,3 +137,40 @@ def test_a_failed_unregistration_is_an_error() -> None:
     clerk.in_use.clear()
     with pytest.raises(CallerError, match="unregister"):
         arena.close()
+
+
+def test_equal_shapes_are_measured_whatever_the_pool_is_called() -> None:
+    model = models.get("llama-3.1-8b")
+    (kv,) = copy_shapes(model, "full", 64, "page_first_direct")
+    assert kv == CopyShape("kv", 32, 2, 131_072)
+    assert str(kv) == "kv with 32 layers of 2 x 131,072 bytes a page"
+    measured = kv._replace(pool="draft")._asdict()
+    for known, missing in (([measured], ()), ([{**measured, "layers": 4}], (kv,)), ([], (kv,))):
+        assert unmeasured_shapes(model, 64, "page_first_direct", known) == missing
+    (half,) = copy_shapes(model, "full", 64, "page_first_direct", tp=2)
+    assert half.piece_bytes == kv.piece_bytes // 2
+
+
+@pytest.mark.parametrize("name", models.names())
+def test_accesses_are_16_bytes_wide_wherever_pages_allow_it(name: str) -> None:
+    """8 only for one row of 584 bytes (8 x 73) a page: DeepSeek-V4 at 128 tokens a page."""
+    model = models.get(name)
+    for pool, page_size, layout in product(model.pools, (64, 128, 256), layouts.LAYOUTS):
+        if page_size % pool.compression:
+            continue
+        plans = [PoolPlan.of("t", pool, 2, page_size, item) for item in ("layer_first", layout)]
+        views = [layouts.canonical(np.empty(plan.shape, np.uint8), plan.layout) for plan in plans]
+        if views[0].size:
+            run = min(plan.run_bytes for plan in plans)
+            result = runs.pair(views[0].shape[2:], views[0].strides, views[1].strides, run)
+            expected = 8 if plans[0].sizes.token == 1 and pool.head_bytes == 584 else 16
+            assert runs.access_bytes(result, (0, 16)) == expected, (pool.name, page_size, layout)
+
+
+def test_neighbours_on_both_sides_are_one_run() -> None:
+    plan = PoolPlan.of("t", models.get("llama-3.1-8b").pools[0], 9, 4, "layer_first")
+    view = layouts.canonical(np.empty(plan.shape, np.uint8), plan.layout)
+    pair = runs.pair(view.shape[2:], view.strides, view.strides, plan.run_bytes)
+    for target, count in ((pages(4, 5, 6), 1), (pages(4, 5, 7), 2), (pages(6, 5, 4), 3)):
+        result = runs.merged(pair, pages(0, 1, 2), target, 1)
+        assert len(result.length) == 2 * count  # of keys and of values

@@ -1,13 +1,16 @@
-"""The simulated bytes: the detector of hazards, and copies, which are exact or found out."""
+"""The simulated bytes: the detector of hazards; copies, which are exact or found out; and tags,
+which name a prefix."""
 
 from functools import partial
+from itertools import product
 from typing import Literal
 
 import numpy as np
 
 from hicache.core.errors import About
-from hicache.core.types import Pages, Tier
+from hicache.core.types import Key, Pages, Tier
 from hicache.devices.base import Access, Area, CopyJob, DeviceEvent, Direction, Stream
+from sim import content
 from sim.clock import Clock
 from sim.content import draw
 from sim.device.hazards import HazardDevice, Hazards
@@ -197,3 +200,19 @@ def _failed() -> None:
 
 def _overwrite(bench: Bench) -> None:
     bench.fill(bench.sim, pages(0, 1, 2, 3), 40)
+
+
+def test_tags_name_a_prefix() -> None:
+    """Equal prefixes of a namespace have equal tags, and nothing else has."""
+    seen: dict[tuple[int, int], tuple[str, bytes]] = {}
+    for stride, space in product((8, 32, 3, 5), ("", "a", "tenant")):
+        for text in (bytes(4 * stride), bytes(range(4 * stride)), bytes(range(stride)) * 4):
+            key = Key(text, stride, space)
+            tags = content.prefix_tags(key).tolist()
+            for count in range(5):
+                assert content.prefix_tags(key.first(count)).tolist() == tags[:count]
+            for page, tag in enumerate(tags, 1):
+                name = space, text[: page * stride]
+                assert seen.setdefault((stride, tag), name) == name
+    assert len(seen) == 12 * (4 + 4 + 3)
+    assert content.partial_tag(7, 12) != content.partial_tag(7, 13)

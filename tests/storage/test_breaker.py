@@ -1,4 +1,5 @@
-"""A store that is dead, hangs or refuses: few calls, one notice for each change, and a way back."""
+"""A store that is dead, hangs or refuses: few calls, one notice for each change, and a way back.
+The laws of outages hold in drawn histories."""
 
 from __future__ import annotations
 
@@ -12,7 +13,7 @@ from hicache.storage.base import Status, Value, tell
 from hicache.storage.breaker import Breaker, BreakerOptions
 from hicache.storage.checksummed import Checksummed
 from tests.storage.memory_store import MemoryStore
-from tests.storage.outages.laws import Clock
+from tests.storage.outages.laws import Clock, play_many
 
 OPTIONS = BreakerOptions(
     failures=3, patience_s=0.9, slow_s=2.0, first_pause_s=1.0, longest_pause_s=4.0
@@ -220,3 +221,9 @@ def test_a_store_that_flaps_is_asked_ever_more_rarely(rig: Rig) -> None:
     rig.clock.s += 1.0
     rig.revive()
     assert rig.read() is Status.MISSING, "it had stayed for a while, so the pause is short again"
+
+
+def test_no_loss_is_silent_and_no_notice_is_needless() -> None:
+    met = play_many(100, 1)
+    assert min(met["outages"], met["write_outages"]) > 3, met
+    assert met["lookups_unanswered"] > 500

@@ -213,3 +213,18 @@ def test_a_folder_whose_making_was_cut_short_is_finished(folder: Path) -> None:
     opened(folder).close()
     (folder / "index.sqlite").unlink()
     opened(folder).close()
+
+
+def test_directories_that_do_not_fit_one_large_file(tmp_path: Path) -> None:
+    for name, size, text in (
+        ("used", "?size=1Mi", "hf3fs: size: expected 65,536 bytes"),
+        ("new", "", "hf3fs: size: expected that of a new file"),
+        ("file", "?size=65536", "found a file in"),
+    ):
+        open_storage(parse(f"hf3fs:{tmp_path / 'used'}?size=65536"), StorageOptions()).close()
+        (tmp_path / "file").touch()
+        with pytest.raises(CallerError, match=text):
+            open_storage(parse(f"hf3fs:{tmp_path / name}{size}"), StorageOptions())
+    assert not (tmp_path / "new").exists()
+    with pytest.raises(CallerError, match=r"version 3 in .*, found another"):
+        opened(tmp_path / "used")
