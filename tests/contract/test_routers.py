@@ -1,16 +1,21 @@
-"""Every router: it chooses a replica whatever it is told, the same one each
-time, and it forgets what has ended."""
+"""Every router: it chooses a replica whatever it is told, the same one each time, and it forgets
+what has ended. Every admission order serves everybody, in an order told again over plain lists."""
 
+from collections.abc import Callable
+from dataclasses import dataclass
 from fractions import Fraction
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from hicache import registry
 from hicache.core.errors import CallerError
 from hicache.core.types import Tier
 from sim.options import RouterOptions
 from sim.routers import ROUTERS, PrefixAware, Router, router_of
+from sim.schedulers import Scheduler, make
 from sim.workload import Job
 
 NAMES = list(ROUTERS)
@@ -99,3 +104,64 @@ def test_prefix_aware_costs_what_its_formula_says() -> None:
     router.removed(2, Tier.HOST, digests(4, 2))
     router.loads.end(4)
     assert ask(router, 3 + 90) == 2
+
+
+ORDERS = registry.names(registry.SCHEDULERS)
+WINDOW = 3
+
+
+@dataclass(eq=False)
+class Request:
+    job: Job
+    length: int = 1
+    arrival_ns: int = 0
+    retractions: int = 0
+
+
+def request(index: int, session: int = -1, priority: int = 0, length: int = 1) -> Request:
+    return Request(Job(index, 0, length, 1, -1, session, priority), length)
+
+
+# What each order is, over (index, session, priority, length) in order of arrival: a request that
+# was retracted stands before the others of its kind.
+
+Rule = Callable[[list[Request]], Request]
+RULES: dict[str, Rule] = {
+    "fcfs": lambda line: line[0],
+    "longest-prefix": lambda line: max(line[:WINDOW], key=lambda item: item.length),
+    "priority": lambda line: max(line, key=lambda item: item.job.priority),
+}
+
+
+@pytest.mark.parametrize("name", ORDERS)
+@given(
+    st.lists(
+        st.one_of(
+            st.tuples(st.integers(0, 2), st.integers(-2, 2), st.integers(1, 4)),
+            st.just(None),
+            st.just("back"),
+        ),
+        max_size=40,
+    )
+)
+def test_an_order_follows_its_rule(name: str, steps: list[Any]) -> None:
+    """A tuple: a request arrives. None: the best is admitted. "back": it is retracted at once."""
+    scheduler: Scheduler[Request] = make(name, WINDOW)
+    line: list[Request] = []
+    for index, step in enumerate([*steps, *[None] * len(steps)]):
+        if isinstance(step, tuple):
+            session, priority, length = step
+            arrived = request(index, session, priority, length)
+            scheduler.push(arrived)
+            line.append(arrived)
+        elif line:
+            best = scheduler.best(lambda item: item.length)
+            assert best is RULES[name](line)
+            scheduler.remove(best)
+            line.remove(best)
+            if step == "back":
+                scheduler.push_front(best)
+                line.insert(0, best)
+        assert len(scheduler) == len(line)
+        assert {id(waiting) for waiting in scheduler.requests()} == set(map(id, line))
+    assert not line

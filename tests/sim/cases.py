@@ -13,7 +13,7 @@ from sim.content import draw
 from sim.engine_profiles import EngineProfile
 from sim.options import EngineOptions, WorldOptions
 
-from .runs import Case
+from .rig import Case
 from .workloads import PAGE, hybrid, in_sessions, shared_prefixes
 
 MODEL = models.get("llama-3.1-8b")

@@ -21,7 +21,7 @@ from sim.workload import Job
 from sim.world import World
 
 from .cases import crowded, drawn, profiled
-from .runs import Case, idle, simulated
+from .rig import Case, idle, simulated
 from .workloads import PAGE, Prompts, alone
 
 MODEL = models.get("llama-3.1-8b")

@@ -25,8 +25,7 @@ from sim.workload import Job
 
 from .cases import crowded, drawn, profiled
 from .found_out import raised
-from .rig import CONFIGURATIONS, make, run
-from .runs import Case, idle, simulated, world_of
+from .rig import CONFIGURATIONS, Case, idle, make, run, simulated, world_of
 from .workloads import PAGE, alone, shared_prefixes
 
 # In 130 a request restarts that has had its first token; in 37 a retracted one would come back at

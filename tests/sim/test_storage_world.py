@@ -12,8 +12,7 @@ from sim.replica import WorldStorage
 from sim.storage.contents import Faulty, Medium, StoreOptions
 from sim.workload import Job
 from sim.world import World
-from tests.sim.rig import CONFIGURATIONS, SMALL, make, run
-from tests.sim.runs import idle
+from tests.sim.rig import CONFIGURATIONS, SMALL, idle, make, run
 from tests.sim.workloads import PAGE, Prompts, shared_prefixes
 
 BYTES = 1 << 20

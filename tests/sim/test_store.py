@@ -69,25 +69,6 @@ def test_an_abandoned_fetch_ends_with_what_has_arrived(slow: int, times: int) ->
     assert (store.reads.bytes, store.reads.busy_ns) == (3_000_000, 3 * times * MS)
 
 
-def test_an_answer_counts_pages_that_every_component_has() -> None:
-    medium = Medium(SIZES)
-    store = ImmediateStore(medium, tuple(SIZES), PageBytes(None))
-    medium.write("full", D[4:8])
-    medium.write("swa", D[5:8])
-    medium.write("mamba", D[6:7])
-
-    def looked_up(known: int, trailing: tuple[int, int, int]) -> int:
-        store.submit(Lookup(1, 0, 2, tuple(D[2:10]), known, trailing))
-        return int(store.poll()[0].pages)  # type: ignore[union-attr]
-
-    assert looked_up(0, (0, 2, 1)) == 0, "full lacks pages 2 and 3"
-    assert looked_up(2, (0, 2, 1)) == 5, "pages 2 to 6 end at the state"
-    assert looked_up(2, (0, 3, 1)) == 0, "no state at the end of a window of three"
-    medium.write("mamba", D[7:8])
-    assert looked_up(2, (0, 3, 1)) == 6
-    assert looked_up(2, (0, 0, 1)) == 0, "all of swa is required"
-
-
 def test_a_fetch_answers_the_run_of_pages_that_arrived_in_every_piece() -> None:
     medium = Medium(SIZES)
     store = ImmediateStore(medium, tuple(SIZES), PageBytes(None))

@@ -24,9 +24,7 @@ COLUMNS = "time=at,input=asked,output=told,session=chat"
 BEGIN = datetime(2026, 11, 23, 10, tzinfo=UTC)
 
 
-@pytest.fixture(autouse=True)
-def _in_a_folder_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
+pytestmark = pytest.mark.usefixtures("here")
 
 
 duckdb = pytest.importorskip("duckdb", reason="needs the extra logs", exc_type=ImportError)

@@ -16,10 +16,7 @@ from traces.replaying.account import ceiling_of
 
 from .rig import Capsys, fails, mooncake
 
-
-@pytest.fixture(autouse=True)
-def _in_a_folder_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
+pytestmark = pytest.mark.usefixtures("here")
 
 
 def lines(records: Sequence[Any], name: str = "file") -> str:

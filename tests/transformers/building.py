@@ -1,4 +1,5 @@
-"""The families of attention, and small models of each.
+"""The families of attention, and small models of each. What takes from a cache what its upper tiers
+have, so that the next hit is on a lower one; and a streamer that acts.
 
 The vocabulary is small for speed.
 
@@ -13,6 +14,10 @@ from typing import Any
 
 import torch
 import transformers  # loads models when they are built
+
+from hicache.core.events import EvictWanted
+from hicache.core.types import Tier
+from hicache.transformers.cache import PrefixCache
 
 VOCABULARY = 97
 _SHARED = {"vocab_size": VOCABULARY, "hidden_size": 64, "initializer_range": 0.1}
@@ -155,3 +160,39 @@ def _fill_sinks(model: Any) -> None:
 
 
 _PREPARED = {"gpt-oss": _fill_sinks, **dict.fromkeys(WITH_STATES, _lengthen_memory)}
+
+
+_PATIENCE_S = 60.0
+
+
+class Streamer:
+    """Keeps what it is given, and then acts. act: gets the number of the call, from 1 on."""
+
+    def __init__(self, act: Callable[[int], None] = lambda call: None) -> None:
+        self.received: list[list[int]] = []
+        self.ended = False
+        self._act = act
+
+    def put(self, value: torch.Tensor) -> None:
+        self.received.append(value.flatten().tolist())
+        self._act(len(self.received))
+
+    def end(self) -> None:
+        self.ended = True
+
+
+def empty_device(cache: PrefixCache) -> None:
+    """Evict every page from the device. What is on host stays."""
+    assert cache.flush(_PATIENCE_S)
+    view = cache._engine.driver.core.view
+    with cache._turn():
+        for component, pool in zip(view.config.components, view.pools(Tier.DEVICE), strict=True):
+            if pool.evictable:
+                cache._engine.feed(EvictWanted(Tier.DEVICE, component, pool.evictable))
+    assert cache.flush(_PATIENCE_S)
+
+
+def empty_memory(cache: PrefixCache) -> None:
+    """Forget everything but what the store has."""
+    assert cache.flush(_PATIENCE_S)
+    cache.clear()

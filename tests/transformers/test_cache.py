@@ -17,7 +17,7 @@ from hicache.transformers import PrefixCache
 from invariants.checker import Checker
 
 from . import building as base
-from .emptying import Streamer
+from .building import Streamer
 
 ROOT = Path(__file__).resolve().parents[2]
 SIZES = {"device_tokens": 512, "host_tokens": 1024, "page_size": 8, "interval_tokens": 16}

@@ -37,7 +37,7 @@ from invariants.production import replay
 
 from ..invariants.test_production import plant
 from . import building as base
-from .emptying import Streamer
+from .building import Streamer
 from .test_cache import SIZES, both, noted, prompt
 
 

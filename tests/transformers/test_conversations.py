@@ -17,7 +17,7 @@ from hicache.transformers import PrefixCache
 from hicache.transformers.layers import DTYPES
 
 from . import building as base
-from .emptying import Streamer, empty_device, empty_memory
+from .building import Streamer, empty_device, empty_memory
 from .test_cache import SIZES, prompt
 
 SMALL = (

@@ -22,7 +22,7 @@ from hicache.transformers.engine import PAUSE_S
 from tests.patience import PATIENCE_S
 
 from . import building as base
-from .emptying import empty_device
+from .building import empty_device
 from .test_cache import prompt
 
 ASKED = {"do_sample": False, "return_dict_in_generate": True, "output_logits": True}

@@ -21,7 +21,7 @@ from hicache.transformers import PrefixCache, UnsupportedModelError, identity
 from hicache.transformers.identity import Identity
 
 from . import building as base
-from .emptying import Streamer
+from .building import Streamer
 from .test_cache import SIZES, both, prompt
 from .test_cache_errors import refused
 
