@@ -23,7 +23,7 @@ import pytest
 from hicache.core.errors import CallerError
 from tests.conversation import conversation
 from tests.mine import files
-from tests.patience import PATIENCE_S
+from tests.needs import PATIENCE_S
 from tests.planted import planted
 from tests.shown import Shown, commands, pages, spans
 from tests.traces.rig import mooncake

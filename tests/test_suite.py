@@ -10,8 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.needs import missing
-from tests.patience import PATIENCE_S
+from tests.needs import PATIENCE_S, missing
 
 ROOT = Path(__file__).resolve().parents[1]
 # It waits in forked processes, whose copies of the worker's pipe keep a dead worker from being

@@ -12,8 +12,8 @@ from invariants.checker import Checker
 from invariants.fuzz.hicache.play import generate, step
 from invariants.fuzz.hicache.player import Player
 from invariants.fuzz.sequence import Entry
-from tests.configs import configured
 from tests.invariants.life import corner
+from tests.tiny import configured
 
 WARM, MEASURED = 3_000, 5_000
 CONFIG = Config(16, (260,), (520,), kv_events=True)

@@ -1,13 +1,11 @@
 """The suite of every file in traces/commands, and of what `hicache --help` may load."""
 
-import subprocess
-import sys
 from typing import cast
 
 import pytest
 
 from hicache import registry
-from tests.patience import PATIENCE_S
+from tests.traces.rig import python
 from traces.cli import SUMMARIES, Command, main
 from traces.generators import GENERATORS
 
@@ -42,13 +40,7 @@ for name in sys.argv[2:]:
 
 def loaded(*names: str, before: str = "") -> dict[str, set[str]]:
     """Modules of a process after the help of each command. before: what all have loaded anyway."""
-    done = subprocess.run(
-        [sys.executable, "-c", _LOADED, before, *names],
-        capture_output=True,
-        text=True,
-        check=True,
-        timeout=PATIENCE_S,
-    )
+    done = python("-c", _LOADED, before, *names, check=True)
     assert done.stdout.count("Usage: hicache") == len(names)
     result = dict(line.partition(" ")[::2] for line in done.stderr.splitlines())
     return {name: set(result[name].split()) for name in names}

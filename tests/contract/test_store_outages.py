@@ -20,7 +20,7 @@ from hicache.storage.address import open_store, parse
 from hicache.storage.base import Status, Storage, StorageOptions, Value
 from hicache.storage.breaker import BreakerOptions
 from tests import servers
-from tests.patience import PATIENCE_S, eventually
+from tests.needs import PATIENCE_S, eventually
 from tests.servers import SERVERS, end, mooncake_client
 from tests.storage.outages.slow import slowed
 

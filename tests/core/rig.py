@@ -39,7 +39,7 @@ from hicache.core.events import (
 )
 from hicache.core.ledger import Pool
 from hicache.core.types import Key, PageState, Tier
-from tests.configs import configured
+from tests.tiny import configured
 
 T = TypeVar("T")
 PAGE = 4

@@ -1,7 +1,9 @@
 """Edges that no recorded sequence reaches: keys, queues, pins and exchanges over a flush, passes in
-transfer, the caller's mistakes; splits, which forget nothing; and the ledger's own asserts."""
+transfer, the caller's mistakes; splits, which forget nothing; the ledger's own asserts;
+and records that `Core.validate` finds wrong."""
 
 import sys
+from collections.abc import Callable
 from types import FrameType
 from typing import Any
 
@@ -33,7 +35,7 @@ from hicache.core.eviction_policies import Fifo
 from hicache.core.ledger import Pool
 from hicache.core.lru import Queue, next_victim, offer
 from hicache.core.node import Node
-from hicache.core.state import enqueue
+from hicache.core.state import State, enqueue
 from hicache.core.tree import split, truncate
 from hicache.core.types import BACKBONE, DEVICE, MANY_ROWS, Key, PageState, Tier, kept_rows
 
@@ -332,3 +334,65 @@ def test_a_long_run_is_reused_up_to_the_page_that_differs(shared: int) -> None:
     (prefill,) = core.handle(MatchWanted(1))
     assert isinstance(prefill, Matched)
     assert prefill.device_pages == shared
+
+
+def _node(state: State) -> Node:
+    return next(iter(state.root.children.values()))
+
+
+def _end(state: State) -> None:
+    _node(state).end_page += 1
+
+
+def _count(state: State) -> None:
+    _node(state).with_pages = (3, 0)
+
+
+def _owner(state: State) -> None:
+    state.pools[DEVICE][0].owner[_node(state).pages[DEVICE][0]] = 77
+
+
+def _state(state: State) -> None:
+    state.pools[DEVICE][0].state[_node(state).pages[DEVICE][0]] = 1
+
+
+def _counted(state: State) -> None:
+    state.pools[DEVICE][0].counts[0] += 1
+
+
+def _protected(state: State) -> None:
+    state.pools[DEVICE][0].protected += 1
+
+
+def _loan(state: State) -> None:
+    state.pools[DEVICE][0].loans[0] += 1
+
+
+def _queue(state: State) -> None:
+    state.queues[0][DEVICE].heaps[0].clear()
+
+
+def _unlisted(state: State) -> None:
+    for locked in state.running[1].receipt.locked:  # type: ignore[union-attr]
+        locked.clear()
+
+
+def _unlocked(state: State) -> None:
+    for node in state.root.children.values():
+        for holders in node.locks[DEVICE]:
+            holders.clear()
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [_end, _count, _owner, _state, _counted, _protected, _loan, _queue, _unlisted, _unlocked],
+)
+def test_a_wrong_record_is_found(fault: Callable[[State], None]) -> None:
+    rig = Rig(16)
+    rig.run(0, "wxyz")
+    rig.run(2, "abcd")
+    rig.begin(1, "wxyz0")
+    rig.core.validate()
+    fault(rig.core._state)
+    with pytest.raises(CoreBug, match="the state is not valid"):
+        rig.core.validate()

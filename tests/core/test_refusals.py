@@ -41,8 +41,8 @@ from hicache.core.events import (
 )
 from hicache.core.eviction_policies import Lru
 from hicache.core.types import Key, Tier
-from tests.configs import configured
-from tests.patience import PATIENCE_S
+from tests.needs import PATIENCE_S
+from tests.tiny import configured
 
 from .rig import PAGE, Rig, key
 

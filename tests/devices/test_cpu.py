@@ -11,7 +11,7 @@ from hicache.core.types import Tier
 from hicache.devices.base import Access, Area, CopyJob, DeviceEvent, Stream
 from hicache.devices.cpu import CpuDevice
 from tests.contract.test_devices import ALL, D2H, DEVICE_PAGES, HOST_PAGES, LAYERS, TINY
-from tests.patience import PATIENCE_S
+from tests.needs import PATIENCE_S
 from tests.tiny import pages
 
 FIRST = Area(Tier.DEVICE, "full", pages(0), ALL)

@@ -4,9 +4,6 @@ The copy kernel without one, by Triton's interpreter, which is chosen for a whol
 import importlib.util
 import os
 import re
-import subprocess
-import sys
-from pathlib import Path
 from types import ModuleType
 from typing import Any
 
@@ -17,7 +14,7 @@ from hicache.devices.base import DeviceOptions
 from hicache.devices.cpu import CpuDevice
 from hicache.devices.cuda import CudaDevice
 from hicache.memory.layouts import legal
-from tests.patience import PATIENCE_S
+from tests.traces.rig import python
 from traces.devices import cuda
 
 from .cases import THREE, page_size, shallow, tour
@@ -64,15 +61,8 @@ def test_a_target_that_is_missed_is_a_fault() -> None:
 
 @pytest.mark.skipif(importlib.util.find_spec("triton") is None, reason="Triton is not installed")
 def test_copies_are_exact_under_the_interpreter() -> None:
-    done = subprocess.run(
-        [sys.executable, "-m", "pytest", "tests/devices/interpreted.py"],
-        cwd=Path(__file__).resolve().parents[2],
-        env=os.environ | {"TRITON_INTERPRET": "1"},
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=PATIENCE_S,
-    )
+    interpreted = os.environ | {"TRITON_INTERPRET": "1"}
+    done = python("-m", "pytest", "tests/devices/interpreted.py", env=interpreted)
     assert done.returncode == 0, done.stdout + done.stderr
     assert re.search(r"\d passed", done.stdout)
     assert "skipped" not in done.stdout

@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 
-from tests.patience import PATIENCE_S
+from tests.needs import PATIENCE_S
 from traces.cli import main
 
 from .playing import ROOT, conversations

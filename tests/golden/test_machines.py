@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.patience import PATIENCE_S
+from tests.needs import PATIENCE_S
 
 from .playing import ROOT, conversations, document, same, some
 

@@ -23,7 +23,7 @@ from invariants.fuzz.schedules import Pending, schedule_of
 from invariants.fuzz.sequence import Act, Entry, FuzzSequence, pack
 from invariants.fuzz.shrink import WAYS, Search
 from sim.errors import StuckError
-from tests.configs import configured, message_of
+from tests.tiny import configured, message_of
 
 ONE = FuzzSequence(
     Config(1, (4,), (0,)),

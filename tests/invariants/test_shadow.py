@@ -36,7 +36,7 @@ from invariants.shadow.record import NodeRecord
 from invariants.shadow.shadow import Shadow
 from invariants.shadow.tags import digests_of, tags_of
 from invariants.shadow.transfers import Move
-from tests.configs import configured
+from tests.tiny import configured
 
 from .life import Life, corner
 

@@ -2,7 +2,6 @@
 
 import ast
 import re
-import subprocess
 import sys
 from pathlib import Path
 
@@ -12,7 +11,7 @@ import hicache
 from hicache import CallerError, Config, Core, Driver, ImmediateExecutor, registry
 from hicache.core.events import Reply
 from hicache.runtime.controller import ControllerOptions
-from tests.patience import PATIENCE_S
+from tests.traces.rig import python
 
 from .test_controller import Bench
 
@@ -57,7 +56,7 @@ def test_every_public_name_exists_and_has_its_type() -> None:
 
 def test_importing_the_package_loads_no_numpy() -> None:
     code = "import sys, hicache; assert 'numpy' not in sys.modules; from hicache import Core"
-    subprocess.run([sys.executable, "-c", code], check=True, cwd=ROOT, timeout=PATIENCE_S)
+    python("-c", code, check=True)
 
 
 class Delayed(ImmediateExecutor):

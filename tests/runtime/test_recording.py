@@ -32,9 +32,9 @@ from hicache.runtime.recording import (
 )
 from sim.options import WorldOptions
 from sim.world import World
-from tests.configs import configured
 from tests.sim.rig import CONFIGURATIONS, MODEL, PROFILE
 from tests.sim.workloads import hybrid, shared_prefixes
+from tests.tiny import configured
 
 CONFIG = Config(page_size=4, device_pages=(24,), host_pages=(40,))
 DEVICE = {"full": 24, "swa": 7, "mamba": 7}

@@ -8,9 +8,9 @@ from invariants.checker import Checker
 from sim.fleet import Fleet, FleetResult
 from sim.options import EngineOptions, FleetOptions, KvLinkOptions, RouterOptions, WorldOptions
 from sim.workload import Job
-from tests.configs import configured
 from tests.sim.rig import MODEL, PROFILE
 from tests.sim.workloads import Prompts
+from tests.tiny import configured
 
 PAGE_BYTES = 1 << 19
 ROUTERS = ("round_robin", "least_loaded", "prefix_aware", "session_sticky")

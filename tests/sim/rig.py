@@ -13,8 +13,8 @@ from sim.options import EngineOptions, WorldOptions
 from sim.replica import TimedResult, WorldStorage
 from sim.workload import Workload
 from sim.world import World
-from tests.configs import configured, message_of
 from tests.sim.workloads import Prompts, hybrid
+from tests.tiny import configured, message_of
 
 MODEL = models.get("llama-3.1-8b")
 PROFILE = hardware.get("h100")

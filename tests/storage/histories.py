@@ -28,7 +28,7 @@ from hicache.core.errors import CallerError
 from hicache.storage.base import Status, Value
 from hicache.storage.breaker import Breaker
 from hicache.storage.checksummed import HEADER_BYTES, Checksummed, header_of
-from tests.patience import eventually
+from tests.needs import eventually
 
 from .mediums import SLOT, Fault, Subject
 

@@ -14,6 +14,7 @@ import subprocess
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -221,38 +222,36 @@ def _errors(shim: Shim) -> list[Fault]:
 
 
 def _file(folder: Path, drawn: random.Random) -> Subject:
-    shim = Shim()
     size = drawn.choice((0, *LIMITS)) * SLOT + drawn.choice((0, 0, 1, SLOT - 1))
-    subject = Subject(f"file:{folder / 'store'}", size if size >= SLOT else 0, shim, _errors(shim))
-    shim.install()
-    return subject
-
-
-def _file_on_a_full_disk(folder: Path, drawn: random.Random) -> Subject:
-    """`folder` lies on a file system of a few megabytes."""
-    subject = _file(folder, drawn)
-    subject.faults = [fills(folder)]
-    subject.disk = True
-    return subject
+    return _on_shim(f"file:{folder / 'store'}", size if size >= SLOT else 0)
 
 
 def _hf3fs(folder: Path, drawn: random.Random) -> Subject:
-    shim = Shim()
     size = drawn.choice(LIMITS) * SLOT + drawn.choice((0, 1, SLOT - 1))
-    subject = Subject(f"hf3fs:{folder / 'store'}", size, shim, _errors(shim))
+    return _on_shim(f"hf3fs:{folder / 'store'}", size)
+
+
+def _on_shim(address: str, size_bytes: int) -> Subject:
+    shim = Shim()
+    subject = Subject(address, size_bytes, shim, _errors(shim))
     shim.install()
     return subject
 
 
-def _hf3fs_on_a_full_disk(folder: Path, drawn: random.Random) -> Subject:
-    subject = _hf3fs(folder, drawn)
+Maker = Callable[[Path, random.Random], Subject]
+
+
+def _on_a_full_disk(make: Maker, folder: Path, drawn: random.Random) -> Subject:
+    """`folder` lies on a file system of a few megabytes."""
+    subject = make(folder, drawn)
     subject.faults = [fills(folder)]
+    subject.disk = make is _file
     return subject
 
 
-SUBJECTS: dict[str, Callable[[Path, random.Random], Subject]] = {
+SUBJECTS: dict[str, Maker] = {
     "file": _file,
-    "file-full": _file_on_a_full_disk,
+    "file-full": partial(_on_a_full_disk, _file),
     "hf3fs": _hf3fs,
-    "hf3fs-full": _hf3fs_on_a_full_disk,
+    "hf3fs-full": partial(_on_a_full_disk, _hf3fs),
 }

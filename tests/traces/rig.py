@@ -15,7 +15,7 @@ import pytest
 from invariants.fuzz import sequence as sequences
 from invariants.fuzz.hicache import play
 from invariants.fuzz.sequence import FuzzSequence
-from tests.patience import PATIENCE_S
+from tests.needs import PATIENCE_S
 from tests.planted import planted
 from tests.tiny import LLAMA
 from traces.cli import main

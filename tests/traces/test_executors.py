@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from hicache.core.errors import CallerError
-from tests.patience import PATIENCE_S
+from tests.needs import PATIENCE_S
 from traces.executors import JobFailed, JobOptions, WorkerLost, run
 from traces.terminal.signals import ENDS, interruptible
 

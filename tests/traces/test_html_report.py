@@ -14,8 +14,7 @@ from typing import Any
 
 import pytest
 
-from tests.needs import missing
-from tests.patience import PATIENCE_S
+from tests.needs import PATIENCE_S, missing
 from traces.cli import main
 from traces.html import Report, render
 from traces.results.record import Goodput, record_of

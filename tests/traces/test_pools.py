@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from hicache.core.errors import CallerError
-from tests.configs import message_of
+from tests.tiny import message_of
 from traces.cli import main, parse
 from traces.formats import open_trace
 from traces.replaying.config import ReplayConfig, resolve

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from hicache.core.config import Config
-from tests.configs import configured
+from tests.tiny import configured
 from traces.cli import main
 from traces.formats.base import Trace
 from traces.replaying.account import Account, Miss, Misses, ceiling_of

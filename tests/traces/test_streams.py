@@ -15,7 +15,7 @@ import pytest
 
 from hicache.version import VERSION
 from invariants.fuzz import sequence as sequences
-from tests.patience import PATIENCE_S
+from tests.needs import PATIENCE_S
 from traces.cli import main
 
 from .rig import BUG, ROOT, Capsys, failing_sequence, mooncake, python, write

@@ -20,9 +20,9 @@ from sim import hardware
 from sim import hardware as measured
 from sim.errors import WrongBytesError
 from sim.options import EngineOptions
-from tests.configs import configured
 from tests.sim.rig import CONFIGURATIONS
 from tests.sim.workloads import Prompts, hybrid, shared_prefixes
+from tests.tiny import configured
 from traces.cli import main
 from traces.commands.twin import compare
 from traces.devices.runs import AtOnce, DeviceRun, OnSimulator, Played, Service

@@ -6,7 +6,7 @@ from importlib import import_module
 import pytest
 
 from hicache.storage.base import StorageOptions
-from tests.patience import PATIENCE_S
+from tests.needs import PATIENCE_S
 
 
 @pytest.fixture(autouse=True)

@@ -19,7 +19,7 @@ import torch
 
 from hicache.transformers import PrefixCache
 from hicache.transformers.engine import PAUSE_S
-from tests.patience import PATIENCE_S
+from tests.needs import PATIENCE_S
 
 from . import building as base
 from .building import empty_device

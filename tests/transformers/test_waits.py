@@ -23,7 +23,7 @@ from hicache.storage.backends import file
 from hicache.storage.base import Status
 from hicache.transformers import ClosedError, PrefixCache, cache, engine
 from hicache.transformers.cache import _open
-from tests.patience import PATIENCE_S
+from tests.needs import PATIENCE_S
 from tests.runtime.storage.rig import until
 
 from . import building as base

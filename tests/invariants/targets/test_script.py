@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from invariants.fuzz.script import Recorder, StandIn, raw
-from tests.patience import PATIENCE_S
+from tests.needs import PATIENCE_S
 
 DOUBLES = '''
 from __future__ import annotations

@@ -18,7 +18,7 @@ from hicache.runtime.storage import Rank, StoredPages, WorkerOptions, Workers
 from hicache.storage.base import Status, Storage, Value
 from hicache.storage.checksummed import Checksummed
 from hicache.storage.keys import Context
-from tests.patience import PATIENCE_S
+from tests.needs import PATIENCE_S
 from tests.storage.memory_store import MemoryStore
 from tests.tiny import tiny
 

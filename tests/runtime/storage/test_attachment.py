@@ -40,8 +40,8 @@ from hicache.runtime.storage import Attachment, StorageExecutor, StoredPages, Wo
 from hicache.storage.base import Status, Storage
 from hicache.storage.breaker import Breaker, BreakerOptions
 from hicache.storage.checksummed import Checksummed
-from tests.configs import configured
 from tests.storage.memory_store import MemoryStore
+from tests.tiny import configured
 
 from .rig import PAGE, SMALL, WINDOW, Clock, Gated, context_of, hybrid, until
 

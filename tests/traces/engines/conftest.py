@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from tests.patience import PATIENCE_S
+from tests.needs import PATIENCE_S
 from traces.fuzzing.session import Session, constants, engine_of
 
 ENGINES = Path(__file__).parents[3] / ".engines"

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from invariants.fuzz.sequence import read
-from tests.patience import PATIENCE_S
+from tests.needs import PATIENCE_S
 from traces.fuzzing.engines import known, match
 from traces.fuzzing.session import Engine, constants, names
 
