@@ -52,7 +52,6 @@ CORE_INTERNALS = {
 IMPURE = {"torch", "simpy", "time", "random", "threading", "asyncio", "os", "logging", "datetime"}
 CLOCKS = {"time", "random", "uuid", "secrets", "datetime"}
 CLOCK = "hicache.clock"  # of what runs in a program of somebody else
-WALL_CLOCK_ALLOWED = {"traces"}
 
 
 def module_of(path: Path) -> str:
@@ -201,7 +200,6 @@ def test_texts_contain_no_machine_paths_or_leftover_marks() -> None:
 
 
 def test_only_the_driver_calls_the_core() -> None:
-    """Only the driver calls the core; everyone else goes through it."""
     callers = [
         module_of(path)
         for path in SOURCES

@@ -27,7 +27,7 @@ from sim.device.link import Link
 from sim.device.memory import Memory
 from sim.device.simulated import SimDevice, SimDeviceOptions
 from tests.devices.at_once import AtOnce
-from tests.sim.clocks import run
+from tests.sim.found_out import run
 from tests.tiny import pages, tiny
 
 LAYERS = 4

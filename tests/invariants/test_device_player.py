@@ -16,10 +16,8 @@ from invariants.fuzz.hicache.play import failure_of, generate, replay, step
 from invariants.fuzz.play import Failure, Played
 from invariants.fuzz.sequence import Act, Entry, FuzzSequence
 from sim.errors import WrongBytesError
-from tests.tiny import configured
 
 DEVICE = "device:2:4:2:2"
-CONFIG = configured(2, (10, 6, 4), (20, 8, 6), ("full", "swa", "mamba"), swa_window=4)
 TIERS = (Tier.DEVICE, Tier.HOST)
 
 

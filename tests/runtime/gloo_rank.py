@@ -1,24 +1,38 @@
-"""Two ranks of a real process group; tests/golden/test_ranks reads what they print.
+"""Ranks of a real process group: two that agree, of which tests/golden/test_ranks reads what they
+print, or four of which one is lost, for test_gloo.
 
-python -m tests.runtime.gloo_rank ADDRESS
+python -m tests.runtime.gloo_rank ADDRESS [lost]
 """
 
 import json
 import os
+import signal
 import sys
 from collections.abc import Callable
 from datetime import timedelta
+from typing import Any
 
 import torch.distributed as dist
 
 from hicache.core.actions import Backup, Prefill
 from hicache.core.config import Config
+from hicache.core.errors import CallerError
 from hicache.core.events import BackupDone, PrefillDone
 from hicache.core.types import NO_PAGES
 from hicache.runtime.gloo_group import GlooGroup, join
-from hicache.runtime.ranks import Agreement, RankError, agree_on_settings, alone, packed, upto
+from hicache.runtime.ranks import (
+    Agreement,
+    MissingRank,
+    RankError,
+    agree_on_settings,
+    alone,
+    packed,
+    upto,
+)
 
 from .test_agreement import Scripted
+
+SIZE = 4
 
 
 def forked(main: Callable[[str, int], None], address: str, size: int) -> None:
@@ -73,5 +87,26 @@ def main(address: str, rank: int) -> None:
     dist.destroy_process_group()
 
 
+def lost(address: str, rank: int) -> None:
+    """Ranks whose settings differ, and of which the last is killed."""
+    group = join(address, rank, SIZE, timedelta(seconds=60))
+    policy = "write_back" if rank == 3 else "write_through"
+    config = Config(8 if rank == 2 else 4, (8,), (30,), write_policy=policy)
+    result: dict[str, Any] = {"rank": rank}
+    try:
+        alone(agree_on_settings(config, group))
+    except CallerError as error:
+        result["differs"] = str(error)
+    alone(group.minimum("all have seen it", [0]))
+    if rank == SIZE - 1:
+        say(result)
+        os.kill(os.getpid(), signal.SIGKILL)
+    try:
+        alone(group.minimum("a killed rank", [0]))
+    except MissingRank as error:
+        result["lost"] = str(error)
+    say(result)
+
+
 if __name__ == "__main__":
-    forked(main, sys.argv[1], 2)
+    forked(*((lost, sys.argv[1], SIZE) if "lost" in sys.argv else (main, sys.argv[1], 2)))

@@ -14,7 +14,7 @@ from sim.device.hazards import HazardDevice, Hazards
 from sim.device.link import Link
 from sim.device.memory import Memory
 from sim.device.simulated import SimDevice, SimDeviceOptions
-from tests.sim.clocks import run
+from tests.sim.found_out import run
 from tests.tiny import pages
 
 LAYERS = 3

@@ -12,13 +12,12 @@ from hicache.core.errors import CallerError
 from hicache.runtime.ranks import MissingRank
 from tests.traces.rig import python
 
-from .gloo_lost import SIZE
-
+SIZE = 4
 gloo_group = pytest.importorskip("hicache.runtime.gloo_group", exc_type=ImportError)
 
 
 def test_ranks_name_every_difference_and_hear_of_a_killed_rank(tmp_path: Path) -> None:
-    done = python("-m", "tests.runtime.gloo_lost", f"file://{tmp_path}/meet", check=True)
+    done = python("-m", "tests.runtime.gloo_rank", f"file://{tmp_path}/meet", "lost", check=True)
     *lines, codes = map(json.loads, done.stdout.splitlines())
     assert codes == [0, 0, 0, -signal.SIGKILL]
     assert sorted(line["rank"] for line in lines) == [*range(SIZE)]

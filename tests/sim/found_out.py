@@ -1,8 +1,9 @@
-"""Asserting that a wrong program ends with the right error."""
+"""Running a simulated clock, and asserting that a wrong program ends with the right error."""
 
 from collections.abc import Callable
 from typing import TypeVar
 
+from sim.clock import Clock
 from sim.errors import SimError
 
 E = TypeVar("E", bound=Exception)
@@ -25,3 +26,9 @@ def found_out(work: Callable[[], object], kind: type[S], text: str, rule: str = 
     assert text in str(error), f"expected {text!r}, found {error}"
     assert error.rule == rule, f"expected the rule {rule!r}, found {error.rule!r}"
     return error
+
+
+def run(clock: Clock, wanted: Callable[[], bool] = lambda: True) -> None:
+    """Process events until none is left or `wanted` returns False."""
+    while clock.next_ns() >= 0 and wanted():
+        clock.step()

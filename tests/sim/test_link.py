@@ -9,7 +9,7 @@ from sim.content import draw
 from sim.device.link import SECOND_NS, Link
 from sim.hardware import Curve
 
-from .clocks import run
+from .found_out import run
 
 D2H, H2D = Direction.DEVICE_TO_HOST, Direction.HOST_TO_DEVICE
 _CURVE = Curve(((100, 400), (700, 900), (1400, 2000)))

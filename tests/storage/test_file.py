@@ -18,9 +18,6 @@ from hicache.storage.backends.file import FileStore
 from hicache.storage.base import Status, StorageOptions
 from hicache.storage.file_index import Data, Run
 
-ROOT = Path(__file__).resolve().parents[2]
-
-
 OPEN: list[FileStore] = []
 
 
