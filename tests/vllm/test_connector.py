@@ -15,7 +15,7 @@ from invariants import production
 from invariants.production import Production, replay
 
 from ..invariants.test_production import plant
-from .engine import Request, cache_config
+from .engine import CLASSES, Request, cache_config
 from .playing import KINDS, Playing, Setting, drawn
 
 
@@ -86,6 +86,15 @@ def passed(playing: Playing, request: Request) -> None:
     """Another step, as vLLM's `build_connector_meta`: it may not know yet how the last one went."""
     playing.scheduler.save(request, 60, request.blocks, all_of_it=True)
     request.num_computed_tokens = 60
+
+
+def test_a_save_for_which_the_core_has_no_device_page_leaves_nothing(opened: Opened) -> None:
+    """Those of the saves before it are used while their copies are under way."""
+    playing = opened(Setting(blocks=600, host_pages=600))
+    for number in range(35):
+        begun(playing, str(number), [], 0)
+    assert playing.scheduler.counts["unsaved_pages"]
+    assert not playing.scheduler.driver.core.view.requests
 
 
 @pytest.mark.parametrize("well", [True, False])
@@ -226,6 +235,14 @@ def test_a_draft_model_of_which_no_group_tells_is_known() -> None:
         speculative = SimpleNamespace(use_eagle_block_drop=lambda drops=drops: drops)
         assert groups_of(config, speculative).drafts == drops
     assert not groups_of(config).drafts
+
+
+def test_latent_groups_alone_are_the_same_on_all_ranks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One with heads, such as a draft model's, makes the pages of each rank its own."""
+    monkeypatch.setitem(CLASSES, "latent", "MLAAttentionSpec")
+    for kinds in ("full latent", "latent full", "latent latent"):
+        config = cache_config([(kind, 4) for kind in kinds.split()], 8, 0)
+        assert bool(groups_of(config).shared) == ("full" not in kinds), kinds
 
 
 def reached(playing: Playing, what: str) -> bool:
