@@ -18,26 +18,31 @@ from math import log
 
 from .clock import Timer
 from .content import draw
+from .options import WorldOptions
 from .workload import Job, SenderOptions, Workload
 
 
 class Arrivals:
-    """See the module. speed: the trace's times are divided by it. arrive: called with each request
-    when it arrives. concurrency: requests in flight; 0 for arrivals at their times."""
+    """See the module. arrive: called with each request when it arrives. sender: how a client sends
+    them; None if it waits for nothing."""
 
     def __init__(
         self,
         workload: Workload,
         clock: Timer,
-        speed: Fraction,
+        options: WorldOptions,
         arrive: Callable[[Job], None],
-        concurrency: int = 0,
+        sender: SenderOptions | None,
     ) -> None:
         self._workload = workload
         self._clock = clock
-        self._speed = speed
+        self._speed = options.speed
+        self._concurrency = options.concurrency
+        self._sender: Sender | None = None
+        if sender is not None:
+            self._sender = Sender(sender, workload.jobs, clock, options.speed, arrive)
+            arrive = self._sender.ready
         self._arrive = arrive
-        self._concurrency = concurrency
         self._left = (job for job in workload.jobs if job.after < 0)
         self._followers: dict[int, array[int]] = {}  # their places in the workload
         for place, job in enumerate(workload.jobs):
@@ -50,7 +55,7 @@ class Arrivals:
     @property
     def reacts(self) -> bool:
         """Whether the end of a request may let another one arrive."""
-        return bool(self._followers or self._concurrency)
+        return bool(self._followers or self._concurrency or self._sender)
 
     def begin(self) -> None:
         """Schedules the first arrival, and each schedules the next."""
@@ -68,7 +73,9 @@ class Arrivals:
         self.begin()
 
     def after(self, job: Job) -> list[Job]:
-        """The requests that follow one that has ended. They are told once."""
+        """A request has ended. Returns those that follow it, once."""
+        if self._sender is not None:
+            self._sender.ended(job)
         if self._concurrency:
             self._in_flight -= 1
             self._wake()

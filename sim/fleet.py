@@ -25,7 +25,7 @@ from hicache.models import ModelDescription
 from hicache.runtime.controller import COMPUTE
 from hicache.runtime.driver import Observer
 
-from .arrivals import Arrivals, Sender
+from .arrivals import Arrivals
 from .clock import Clock, SharedClock, Timer, earliest
 from .device.link import SECOND_NS
 from .engine.forward import Accesses, PageUse, tags_of
@@ -335,11 +335,7 @@ class Fleet:
         self._fleet = fleet
         self.clock = Clock()
         self._due = SharedClock(self.clock, "", lambda: -1)
-        self._sender: Sender | None = None
-        if sender is not None:
-            self._sender = Sender(sender, workload.jobs, self._due, options.speed, self._arrive)
-        arrive = self._sender.ready if self._sender is not None else self._arrive
-        self._arrivals = Arrivals(workload, self._due, options.speed, arrive, options.concurrency)
+        self._arrivals = Arrivals(workload, self._due, options, self._arrive, sender)
         self._front_end = FrontEnd(
             workload, fleet.replicas, fleet.router, lambda: self.clock.now_ns
         )
@@ -376,7 +372,7 @@ class Fleet:
     def _outside(self) -> int:
         """The next event of others that may concern a replica that decodes: an arrival, or the end
         of a prefill elsewhere or of a transfer. If ends let requests arrive, anything."""
-        if self._arrivals.reacts or self._sender is not None:
+        if self._arrivals.reacts:
             return self.clock.next_ns()
         times = [self._due.own_next_ns]
         if self._fleet.decode:
@@ -458,8 +454,6 @@ class Fleet:
         else:
             self._front_end.loads.end(index)
         self._done[index] = None
-        if self._sender is not None:
-            self._sender.ended(served.job)
         for job in self._arrivals.after(served.job):
             self._arrivals.follow(job)
         self._progress(len(self._done), len(self._workload.jobs))

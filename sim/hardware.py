@@ -103,16 +103,10 @@ class HardwareProfile:
         """One direction while the other is idle."""
         return self.link_bytes_per_s * self.link_permille // 1000
 
-    @property
-    def reached_shared_bytes_per_s(self) -> int:
-        """Both directions together while both are busy."""
-        return self.reached_link_bytes_per_s * self.link_shared_permille // 1000
-
-    @property
-    def measured_shared_bytes_per_s(self) -> int:
-        """The same as measured, or as estimated where nobody measured."""
-        permille = self.link_both_permille or self.link_shared_permille
-        return self.reached_link_bytes_per_s * permille // 1000
+    def shared_bytes_per_s(self, measured: bool) -> int:
+        """Both directions together while both are busy: estimated, or measured where it was."""
+        both = self.link_both_permille if measured else 0
+        return self.reached_link_bytes_per_s * (both or self.link_shared_permille) // 1000
 
 
 def _published(

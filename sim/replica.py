@@ -67,46 +67,32 @@ def build(
     write_pattern: see SimDeviceOptions. With options.checks "off", memory and hazards are None.
     clock: None for one of its own.
     """
-    clock = clock or Clock()
-    estimated = options.times == _WITH_ESTIMATES
-    shared = (
-        profile.reached_shared_bytes_per_s if estimated else profile.measured_shared_bytes_per_s
-    )
+    clock, ranks = clock or Clock(), options.parallelism
     # A page is on the ranks of one group, and the links of other groups carry other pages.
-    together = options.parallelism.attention_dp
-    stages = options.parallelism.pp
-    links = tuple(
-        Link(
-            clock,
-            together * profile.reached_link_bytes_per_s,
-            together * shared,
-            profile.copy_latency_ns,
-            profile.curves,
-        )
-        for _ in range(stages)
-    )
-    ranks, dcp, on_host = (
-        options.parallelism.attention_tp,
-        options.parallelism.dcp,
-        options.parallelism.among_on_host,
-    )
+    single = ranks.attention_dp * profile.reached_link_bytes_per_s
+    both = ranks.attention_dp * profile.shared_bytes_per_s(options.times != _WITH_ESTIMATES)
+    latency_ns, curves = profile.copy_latency_ns, profile.curves
+    links = tuple(Link(clock, single, both, latency_ns, curves) for _ in range(ranks.pp))
     sizes, to_host = (
         {
-            component: group_bytes(model, component, config.page_size, groups, ranks, among)
-            for component in config.components
+            name: group_bytes(model, name, config.page_size, groups, ranks.attention_tp, among)
+            for name in config.components
         }
-        for among in (dcp, on_host)
+        for among in (ranks.dcp, ranks.among_on_host)
     )
     device_options = SimDeviceOptions(
-        sizes, options.seed, options.lag_ns, faults=options.faults, write_pattern=write_pattern
+        sizes,
+        options.seed,
+        options.lag_ns,
+        faults=options.faults,
+        write_pattern=write_pattern,
+        to_host=to_host,
     )
-    if on_host != dcp:
-        device_options = replace(device_options, to_host=to_host)
     if options.checks == "off":
         sim = SimDevice(clock, links, device_options)
         return Machine(clock, links, sim, sim, None, None)
     places = places_of(config)
-    memory, hazards = Memory(places, groups), Hazards(places, groups, 4 * stages)
+    memory, hazards = Memory(places, groups), Hazards(places, groups, 4 * ranks.pp)
     sim = SimDevice(clock, links, device_options, memory)
     return Machine(clock, links, sim, HazardDevice(sim, hazards), memory, hazards)
 

@@ -16,7 +16,7 @@ from hicache.core.events import Event, EvictWanted, Flushed, PinWanted, TimePass
 from hicache.core.types import Tier
 from hicache.core.view import CoreView
 
-from .arrivals import Arrivals, Sender
+from .arrivals import Arrivals
 from .clock import Clock, Timer
 from .engine.sequence import RequestResult, Sequence
 from .replica import Replica, TimedResult
@@ -178,13 +178,7 @@ class World(Replica):
         super().__init__(*of_replica, **rest)
         workload, options = self._workload, self._options
         self._progress = progress
-        self._sender: Sender | None = None
-        if sender is not None:
-            self._sender = Sender(
-                sender, workload.jobs, self.clock, options.speed, self.engine.arrive
-            )
-        arrive = self._sender.ready if self._sender is not None else self._arrive
-        self._arrivals = Arrivals(workload, self.clock, options.speed, arrive, options.concurrency)
+        self._arrivals = Arrivals(workload, self.clock, options, self.engine.arrive, sender)
         self._rounds: Rounds | None = None
         if rounds is not None:
             feed, follow = self.driver.feed, self._arrivals.follow
@@ -209,13 +203,8 @@ class World(Replica):
         """The request that ended last."""
         return next(reversed(self.results.values()))
 
-    def _arrive(self, job: Job) -> None:
-        self.engine.arrive(job)
-
     def _ended(self, sequence: Sequence) -> None:
         super()._ended(sequence)
-        if self._sender is not None:
-            self._sender.ended(sequence.job)
         followers = self._arrivals.after(sequence.job)
         if self._rounds is not None:
             self._rounds.ended(sequence.job, followers)

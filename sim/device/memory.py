@@ -98,12 +98,8 @@ class Memory:
 
     def block(self, place: Place, pages: Pages, span: Span) -> Words:
         """Returns a copy of the pages' content: uint64[layers of span, n, ROW_WORDS]."""
-        return self._of(place, pages, span).swapaxes(0, 1)
-
-    def _of(self, place: Place, pages: Pages, span: Span) -> Words:
-        """A copy of the pages' content: uint64[n, layers of span, ROW_WORDS]."""
         words: Words = self._rows[place][pages, span[0] : span[1]]
-        return words
+        return words.swapaxes(0, 1)
 
     def verify(self, place: Place, pages: Pages, tags: Words, span: Span, why: str) -> None:
         """Compares the content of the pages with the tags. Raises WrongBytesError if it differs.
@@ -116,7 +112,7 @@ class Memory:
 
     def _compare(self, place: Place, pages: Pages, expected: Words, span: Span, why: str) -> None:
         self.checked += 1
-        result = self._of(place, pages, span)
+        result = self._rows[place][pages, span[0] : span[1]]
         if result.tobytes() == expected.tobytes():
             return
         wrong = (result != expected).any(axis=2)

@@ -28,6 +28,7 @@ from hicache.core.types import RequestId
 
 from ..options import EngineOptions
 from ..schedulers import Scheduler, make
+from ..times.base import step_ns
 from ..workload import Job, Workload
 from .prefill import Prefills
 from .running import RESERVES, Platform, Sequences, growth_tokens
@@ -213,14 +214,14 @@ class Engine:
         if horizon_ns >= 0:
             horizon_ns -= self._clock.now_ns
         context = decode.context
-        step_ns, note = self._costs.step_ns, self._gaps.steps_ns.append
+        costs, note = self._costs, self._gaps.steps_ns.append
         added_ns, least_ns = self._host_ns(decoding, 0)
-        duration_ns = last_ns = max(step_ns((), decoding, context) + added_ns, least_ns)
+        duration_ns = last_ns = max(step_ns(costs, (), decoding, context) + added_ns, least_ns)
         steps = 1
         while steps < limit and (horizon_ns < 0 or duration_ns < horizon_ns):
             note(last_ns)
             context += decoding
-            last_ns = max(step_ns((), decoding, context) + added_ns, least_ns)
+            last_ns = max(step_ns(costs, (), decoding, context) + added_ns, least_ns)
             duration_ns += last_ns
             steps += 1
         self._before_last_ns = duration_ns - last_ns

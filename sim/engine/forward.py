@@ -18,6 +18,7 @@ layers is divided by their number; of the rest, and of the host, see `TimeModel`
 
 from collections import abc
 from collections.abc import Callable
+from functools import partial
 from itertools import pairwise
 from typing import Any, Literal, NamedTuple
 
@@ -35,7 +36,7 @@ from hicache.runtime.controller import COMPUTE, TransferController, of_stage
 
 from ..content import Words, partial_tag
 from ..engine_profiles import PROFILE, EngineProfile
-from ..times.base import Chunks, TimeModel, stages_ns
+from ..times.base import Chunks, TimeModel
 from .sequence import Sequence
 
 _BUFFERS = 2
@@ -260,7 +261,8 @@ class Forward:
         for number, stage in enumerate(self._stages):
             stream, duration_ns = stage.stream, self.durations[number]
             if device_event is not None:
-                self._sync(device_event, number - 1, left)
+                if left is not None:
+                    self._model.sync(device_event, partial(left, number - 1))
                 self._device.wait(stage.sent, device_event)
                 self._model.compute(stage.sent, self.send_ns)
                 self._device.wait(stream, self._device.record(stage.sent))
@@ -277,16 +279,17 @@ class Forward:
         self._close(device_event, ended)
         return sum(self.durations) + (len(self._stages) - 1) * self.send_ns
 
-    def _sync(
-        self, device_event: DeviceEvent, stage: int, left: Callable[[int], None] | None
-    ) -> None:
-        if left is not None:
-            self._model.sync(device_event, lambda: left(stage))
-
     def _of_stages(self, chunks: Chunks, decoding: int, layer_ns: int) -> tuple[list[int], int]:
         """Nanoseconds of a pass on each stage, and between two. The scheduler's host is that of the
         first stage; a device waits between two passes on each."""
-        numbers, send_ns = stages_ns(self._costs, self._layers, chunks, decoding, layer_ns)
+        costs, send_ns = self._costs, 0
+        numbers = [layers * layer_ns for layers in self._layers]
+        overhead_ns = costs.overhead_ns(chunks, decoding)
+        if len(numbers) > 1:
+            begin_ns, send_ns = costs.first_ns(chunks, decoding), costs.send_ns(chunks, decoding)
+            numbers[0] += begin_ns
+            overhead_ns -= begin_ns
+        numbers[-1] += overhead_ns
         added_ns, least_ns = self.profile.host_ns(decoding, len(chunks))
         first_ns = max(numbers[0] + added_ns, least_ns)
         return [first_ns, *(number + self.profile.step_gap_ns for number in numbers[1:])], send_ns

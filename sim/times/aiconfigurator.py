@@ -171,7 +171,8 @@ def _measured(
     tables = f"{system}, {backend} {resolve_query_version(system, backend, 'current')}"
     label = f"aiconfigurator-core {version('aiconfigurator-core')}, tables of {tables}"
     measured = MeasuredKernels(AicEngine.from_spec(spec), layers, groups, label)
-    measured.step_ns([(0, 1024)], 1, 1024)  # tables are read, and missing, at the first use
+    measured.layer_ns([(0, 1024)], 1, 1024)  # tables are read, and missing, at the first use
+    measured.overhead_ns([], 1)
     return measured
 
 
@@ -211,10 +212,6 @@ class MeasuredKernels:
         busiest, decoding, _ = _busiest(chunks, decoding, 0, self._groups)
         sampled = decoding + len(busiest)
         return ceil(self._head_ms(sampled) * _NS) if sampled else 0
-
-    def step_ns(self, chunks: Chunks, decoding: int, context: int, /) -> int:
-        layer_ns = self.layer_ns(chunks, decoding, context)
-        return self.layers * layer_ns + self.overhead_ns(chunks, decoding)
 
 
 _Operations = Callable[..., list[tuple[str, float]]]

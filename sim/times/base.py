@@ -76,7 +76,7 @@ class TimeModel(Protocol):
     label: str
 
     def layer_ns(self, chunks: Chunks, decoding: int, context: int, /) -> int:
-        """Nanoseconds of one layer; `layers` of these and `overhead_ns` make `step_ns`.
+        """Nanoseconds of one layer.
 
         chunks: (start, end) token ranges of prefill; tokens before start are cached. decoding:
         number of sequences that generate one token. context: sum of the tokens that they attend to.
@@ -84,9 +84,6 @@ class TimeModel(Protocol):
 
     def overhead_ns(self, chunks: Chunks, decoding: int, /) -> int:
         """Nanoseconds of a pass outside its layers. Each chunk samples as one sequence."""
-
-    def step_ns(self, chunks: Chunks, decoding: int, context: int, /) -> int:
-        """Nanoseconds of a pass over prefill chunks and decoding sequences."""
 
     def first_ns(self, chunks: Chunks, decoding: int, /) -> int:
         """Of `overhead_ns`, what the first stage of a pipeline computes; the last one has the rest.
@@ -96,19 +93,10 @@ class TimeModel(Protocol):
         """Nanoseconds in which a stage hands a pass on to the next."""
 
 
-def stages_ns(
-    times: TimeModel, layers: Sequence[int], chunks: Chunks, decoding: int, layer_ns: int
-) -> tuple[list[int], int]:
-    """Nanoseconds of a pass on each stage with so many layers, and between two stages. layer_ns: of
-    a layer, as `times` says for this pass."""
-    overhead_ns = times.overhead_ns(chunks, decoding)
-    numbers, send_ns = [count * layer_ns for count in layers], 0
-    if len(numbers) > 1:
-        first_ns, send_ns = times.first_ns(chunks, decoding), times.send_ns(chunks, decoding)
-        numbers[0] += first_ns
-        overhead_ns -= first_ns
-    numbers[-1] += overhead_ns
-    return numbers, send_ns
+def step_ns(times: TimeModel, chunks: Chunks, decoding: int, context: int) -> int:
+    """Nanoseconds of a pass over prefill chunks and decoding sequences."""
+    layer_ns = times.layer_ns(chunks, decoding, context)
+    return times.layers * layer_ns + times.overhead_ns(chunks, decoding)
 
 
 def make(

@@ -107,11 +107,6 @@ class PureRoofline:
         """See `TimeModel`: not modelled."""
         return 0
 
-    def step_ns(self, chunks: Chunks, decoding: int, context: int, /) -> int:
-        """See `TimeModel`."""
-        layer_ns = self.layer_ns(chunks, decoding, context)
-        return self.layers * layer_ns + self.overhead_ns(chunks, decoding)
-
 
 def _layers_by_window(model: ModelDescription) -> tuple[tuple[int, int], ...]:
     """Returns (window, number of layers that attend within it); window 0 means all tokens.

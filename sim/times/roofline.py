@@ -15,6 +15,7 @@ The time of the host is not part of it: the simulated engine adds that of its en
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import lru_cache
 
 from hicache.models import ModelDescription
 from hicache.models.base import ROWS
@@ -111,8 +112,9 @@ class Roofline:
         self._device = engine.device_permille / 1000
         self._launch_ns = engine.launch_ns
         self._in_graph = engine.graph_tokens, max(engine.graph_tokens, engine.graph_batch)
-        self._kept: dict[tuple[int, int], tuple[float, float]] = {}
-        self._ended: dict[int, int] = {}
+        keep = lru_cache(_MOST_KEPT)
+        self._sum_of_tokens = keep(lambda *tokens: self._sum(self._of_tokens(*tokens)))
+        self._sum_of_ends = keep(lambda sampled: self._sum(self._of_ends(sampled)))
 
     def works(self, chunks: Chunks, decoding: int, context: int) -> tuple[list[Work], list[Work]]:
         """The work of a pass: in its layers, and outside. Empty if there is nothing to compute.
@@ -184,16 +186,12 @@ class Roofline:
         if not filled and not decoding:
             return 0
         tokens = self._tokens(filled, decoding)
-        kept = self._kept.get(tokens)
-        if kept is None:
-            if len(self._kept) >= _MOST_KEPT:
-                self._kept.clear()
-            kept = self._kept[tokens] = self._sum(self._of_tokens(*tokens))
+        of_tokens, launched = self._sum_of_tokens(*tokens)
         total, launches = self._sum(self._of_context(filled, decoding, context))
-        total = (total + kept[0]) * self._device
+        total = (total + of_tokens) * self._device
         if self._launch_ns and tokens[1] > self._in_graph[not filled]:
             small = physics.launches_of_small(self.layers)
-            total = max(total, (launches + kept[1] + small) * self._launch_ns)
+            total = max(total, (launches + launched + small) * self._launch_ns)
         return int(total / self.layers + 0.5)
 
     def starts(self, chunks: Chunks, decoding: int, context: int) -> float:
@@ -209,13 +207,7 @@ class Roofline:
         sampled = len(real(chunks)) + decoding
         if not sampled:
             return 0
-        number = self._ended.get(sampled)
-        if number is None:
-            if len(self._ended) >= _MOST_KEPT:
-                self._ended.clear()
-            total = self._sum(self._of_ends(sampled))[0] * self._device
-            number = self._ended[sampled] = int(total + 0.5)
-        return number
+        return int(self._sum_of_ends(sampled)[0] * self._device + 0.5)
 
     def first_ns(self, chunks: Chunks, decoding: int) -> int:
         """See `TimeModel`."""
@@ -227,8 +219,3 @@ class Roofline:
         """See `TimeModel`."""
         tokens = self._tokens(real(chunks), decoding)[1]
         return int(self._sum([self._sent.of(tokens)])[0] * self._device + 0.5) if tokens else 0
-
-    def step_ns(self, chunks: Chunks, decoding: int, context: int) -> int:
-        """See `TimeModel`."""
-        layer = self.layer_ns(chunks, decoding, context)
-        return self.layers * layer + self.overhead_ns(chunks, decoding)

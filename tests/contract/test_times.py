@@ -6,7 +6,7 @@ from hicache import models, registry
 from hicache.core.errors import CallerError
 from hicache.models import TINY
 from sim import hardware
-from sim.times.base import Parallelism, check_ranks, make
+from sim.times.base import Parallelism, check_ranks, make, step_ns
 
 H100 = hardware.get("h100")
 NAMES = registry.names(registry.TIMES)
@@ -32,12 +32,12 @@ def test_a_time_model_keeps_the_contract(name: str) -> None:
     before = 0
     for batch in (*NOTHING, *GROWING):
         step, layer, overhead = (
-            item.step_ns(*batch),
+            step_ns(item, *batch),
             item.layer_ns(*batch),
             item.overhead_ns(*batch[:2]),
         )
         assert {type(value) for value in (step, layer, overhead)} == {int}
-        assert step == item.layers * layer + overhead == other.step_ns(*batch)
+        assert step == item.layers * layer + overhead == step_ns(other, *batch)
         assert step >= before
         assert min(layer, overhead) >= 0
         assert not step or batch not in NOTHING

@@ -11,7 +11,7 @@ from hicache import models
 from hicache.core.errors import CallerError
 from sim import engine_profiles
 from sim import hardware as profile
-from sim.times.base import Parallelism, make
+from sim.times.base import Parallelism, make, step_ns
 
 NAME = "aiconfigurator"
 INSTALLED = pytest.mark.skipif(
@@ -45,11 +45,11 @@ def test_a_pass_takes_what_the_library_says(name: str, system: str, tp: int) -> 
     prefill = theirs.predict_prefill_latency(1, 2048)
     cached = theirs.predict_prefill_latency(1, 3072, 2048)
     decode = theirs.decode_step_latency(16, 2047, 2)
-    assert ours.step_ns([(0, 2048)], 0, 0) == pytest.approx(prefill * 1e6, rel=0.02)
-    assert ours.step_ns([(2048, 3072)], 0, 0) == pytest.approx(cached * 1e6, rel=0.02)
-    assert ours.step_ns([], 16, 16 * 2048) == pytest.approx(decode * 1e6, rel=0.01)
-    mixed = ours.step_ns([(0, 2048)], 16, 16 * 2048)
-    assert ours.step_ns([(0, 2048)], 0, 0) < mixed < (prefill + decode) * 1e6
+    assert step_ns(ours, [(0, 2048)], 0, 0) == pytest.approx(prefill * 1e6, rel=0.02)
+    assert step_ns(ours, [(2048, 3072)], 0, 0) == pytest.approx(cached * 1e6, rel=0.02)
+    assert step_ns(ours, [], 16, 16 * 2048) == pytest.approx(decode * 1e6, rel=0.01)
+    mixed = step_ns(ours, [(0, 2048)], 16, 16 * 2048)
+    assert step_ns(ours, [(0, 2048)], 0, 0) < mixed < (prefill + decode) * 1e6
     assert system in ours.label
     assert backend in ours.label
 

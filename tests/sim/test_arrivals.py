@@ -19,7 +19,7 @@ from sim.clock import Clock
 from sim.content import draw
 from sim.engine.sequence import RequestResult
 from sim.options import EngineOptions, WorldOptions
-from sim.times.base import make
+from sim.times.base import make, step_ns
 from sim.workload import Job, SenderOptions
 from tests.sim.rig import MODEL, PROFILE, run
 from tests.sim.workloads import Prompts, alone, shared_prefixes
@@ -140,8 +140,8 @@ _TOKENS = 24
 def service_ns(outputs: int) -> int:
     """The time of one request alone: its prefill, and a decode step for each further token."""
     costs = make("pure-roofline", MODEL, PROFILE)
-    decoded = (costs.step_ns([], 1, _TOKENS + made) for made in range(1, outputs))
-    return costs.step_ns([(0, _TOKENS)], 0, 0) + sum(decoded)
+    decoded = (step_ns(costs, [], 1, _TOKENS + made) for made in range(1, outputs))
+    return step_ns(costs, [(0, _TOKENS)], 0, 0) + sum(decoded)
 
 
 def served(arrivals_ns: Sequence[int], outputs: int = 1) -> tuple[RequestResult, ...]:

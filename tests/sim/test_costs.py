@@ -18,7 +18,7 @@ from sim.content import draw
 from sim.engine_profiles import EngineProfile
 from sim.hardware import Curve, HardwareProfile
 from sim.physics import Experts, Kernel, defaults, family
-from sim.times.base import Chunks, Parallelism, TimeModel, make
+from sim.times.base import Chunks, Parallelism, TimeModel, make, step_ns
 from sim.times.roofline import Roofline
 
 from .workloads import hybrid
@@ -90,7 +90,7 @@ def report_of() -> dict[str, str]:
         cost, times = times_of(model, profile, ranks), []
         for batch in batches(8):
             layer, over = cost.layer_ns(*batch), cost.overhead_ns(*batch[:2])
-            assert cost.step_ns(*batch) == cost.layers * layer + over
+            assert step_ns(cost, *batch) == cost.layers * layer + over
             times.append((layer, over))
         row[f"{number} {model.name}"] = sha256(repr(times).encode()).hexdigest()[:16]
     return row
@@ -158,10 +158,10 @@ def test_no_pass_is_faster_than_the_peaks() -> None:
             longest = sum(max(work.compute_ns, work.moved_ns) for work in works)
             assert min((min(work[1:]) for work in works), default=0) >= 0
             for total in (sum(each.compute_ns for each in works), sum(each[3] for each in works)):
-                assert perfect.step_ns(*batch) >= total - perfect.layers
-                assert real.step_ns(*batch) >= total - real.layers
-            assert longest - perfect.layers <= perfect.step_ns(*batch)
-            assert perfect.step_ns(*batch) <= longest * 1.004 + perfect.layers
+                assert step_ns(perfect, *batch) >= total - perfect.layers
+                assert step_ns(real, *batch) >= total - real.layers
+            assert longest - perfect.layers <= step_ns(perfect, *batch)
+            assert step_ns(perfect, *batch) <= longest * 1.004 + perfect.layers
 
 
 def test_touched_experts_are_those_of_theory() -> None:

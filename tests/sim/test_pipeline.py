@@ -50,9 +50,6 @@ class _Even:
     def send_ns(self, chunks: Chunks, decoding: int, /) -> int:
         return self._send_ns
 
-    def step_ns(self, chunks: Chunks, decoding: int, context: int, /) -> int:
-        return self.layers * _LAYER_NS + self._first_ns
-
 
 def _run(
     workload: Prompts,

@@ -14,6 +14,7 @@ import numpy as np
 
 from hicache.core.errors import CallerError
 from sim import hardware as profile
+from sim.times.base import step_ns
 
 from ..curves import Curve, Curves, curves_of
 from ..formats.base import Trace
@@ -258,7 +259,7 @@ class Machines:
         names = [each.name for each in fields(profiles[0]) if each.name.endswith("_ns")]
         pairs = [tuple(getattr(each, name) for each in profiles) for name in names]
         times = self._times(machine), self._times(other)
-        pairs += [tuple(each.step_ns(*what) for each in times) for what in _PASSES]
+        pairs += [tuple(step_ns(each, *what) for each in times) for what in _PASSES]
         return all(slow >= fast for slow, fast in pairs)
 
     def pages(self, candidate: Candidate) -> int:
