@@ -317,99 +317,74 @@ _STATE_FLOPS = 6  # of a token and an element of the state: decay, update, outpu
 _WIDTHS = (64, 128, 256)
 
 
-@dataclass(frozen=True, slots=True)
 class Group:
-    """The layers of one pool, on one rank. prefill, decode: kinds of their kernels.
+    """The layers of one pool, on one rank. Of the ranks that share the heads, `dcp` divide the
+    tokens too; in decode each of these has the queries of all of them."""
 
-    row_ns: of one token's rows in all layers, at the peak bandwidth. pair_ns, decode_ns: of one
-    query-key pair in prefill and decode, at the peak rate. query_ns: of a token's queries and
-    outputs. dcp: ranks that divide the tokens; in decode each has the queries of all of these.
-    """
-
-    prefill: str
-    decode: str
-    window: int
-    layers: int
-    row_ns: float
-    pair_ns: float
-    decode_ns: float
-    query_ns: float
-    dcp: int = 1
+    def __init__(
+        self,
+        model: ModelDescription,
+        hardware: HardwareProfile,
+        ranks: int,
+        dcp: int,
+        pool: PoolDescription,
+    ) -> None:
+        index, layers = pool.kind == "indexer", len(pool.layers)
+        width = next((size for size in _WIDTHS if model.value_elements <= size), _WIDTHS[-1])
+        rows = "latent" if pool.kind == "latent" else "kv"
+        small = "_fp8" if pool.dtype in ("fp8", "fp4") else ""
+        self._prefill = "indexer" if index else f"prefill.{width}"
+        self._decode = "indexer" if index else f"decode.{rows}{small}"
+        self._layers, self._dcp = layers, dcp
+        self._window = 0
+        if not index:
+            self._window = pool.window or model.selected_tokens * pool.compression
+        heads = 0.0 if index else layers * model.attention_heads / ranks
+        pair_ns = 2 * heads / pool.compression * NS / hardware.flops_per_s
+        elements = model.score_elements + model.value_elements
+        bandwidth = hardware.hbm_bytes_per_s
+        # of a token's rows in all layers; of a query-key pair; of a token's queries and outputs
+        self._row_ns = float(pool.token_bytes(ranks)) * NS / bandwidth
+        self._pair_ns = pair_ns * elements
+        self._decode_ns = pair_ns * (model.decode_score_elements + model.decode_value_elements)
+        self._query_ns = 2 * heads * elements * NS / bandwidth
 
     def of_prefill(self, chunks: Chunks, parts: int = 1) -> Work:
         """parts: among which whole chunks are spread; the work is that of the busiest."""
         compute = moved = most_compute = most_moved = 0.0
         for start, end in chunks:
-            number = twice_pairs(start, end, self.window) / 2 * self.pair_ns
-            rows = met(end, 1, self.window and end - start + self.window)
-            other = rows * self.row_ns + (end - start) * self.query_ns
+            number = twice_pairs(start, end, self._window) / 2 * self._pair_ns
+            rows = met(end, 1, self._window and end - start + self._window)
+            other = rows * self._row_ns + (end - start) * self._query_ns
             compute, moved = compute + number, moved + other
             most_compute, most_moved = max(most_compute, number), max(most_moved, other)
         if parts > 1:
             compute, moved = share(compute, most_compute, parts), share(moved, most_moved, parts)
-        return Work(self.prefill, self.layers, compute, moved)
+        return Work(self._prefill, self._layers, compute, moved)
 
     def of_decode(self, decoding: int, context: int) -> Work:
-        rows = met(context, decoding, self.window)
-        moved = rows * self.row_ns / self.dcp + decoding * self.query_ns * self.dcp
-        return Work(self.decode, self.layers, rows * self.decode_ns, moved)
+        rows = met(context, decoding, self._window)
+        moved = rows * self._row_ns / self._dcp + decoding * self._query_ns * self._dcp
+        return Work(self._decode, self._layers, rows * self._decode_ns, moved)
 
 
-@dataclass(frozen=True, slots=True)
 class States:
-    """Recurrent states of all layers, on one rank. sequence_ns: reading and writing those of a
-    sequence. token_ns: operations of a token."""
+    """Recurrent states of all layers, on one rank. pools: that have them."""
 
-    layers: int
-    sequence_ns: float
-    token_ns: float
+    def __init__(
+        self, pools: Sequence[PoolDescription], hardware: HardwareProfile, ranks: int
+    ) -> None:
+        size = 2 * sum(pool.page_bytes(1, ranks) for pool in pools)
+        elements = sum(
+            len(pool.layers) * len(pool.parts) * pool.heads * pool.head_elements / ranks
+            for pool in pools
+        )
+        self._layers = max(len(pool.layers) for pool in pools)
+        self._sequence_ns = size * NS / hardware.hbm_bytes_per_s
+        self._token_ns = _STATE_FLOPS * elements * NS / hardware.flops_per_s
 
     def of(self, tokens: int, sequences: int) -> Work:
-        return Work("state", self.layers, tokens * self.token_ns, sequences * self.sequence_ns)
-
-
-def group(
-    model: ModelDescription, hardware: HardwareProfile, ranks: int, dcp: int, pool: PoolDescription
-) -> Group:
-    """The layers of a pool of a model whose heads `ranks` ranks share, `dcp` of them the tokens."""
-    layers, bandwidth, index = len(pool.layers), hardware.hbm_bytes_per_s, pool.kind == "indexer"
-    width = next((size for size in _WIDTHS if model.value_elements <= size), _WIDTHS[-1])
-    small = "_fp8" if pool.dtype in ("fp8", "fp4") else ""
-    prefill, decode = f"prefill.{width}", f"decode.{'latent' if pool.kind == 'latent' else 'kv'}"
-    window = pool.window
-    if model.selected_tokens and not window:
-        window = model.selected_tokens * pool.compression
-    heads = 0.0 if index else layers * model.attention_heads / ranks
-    pair_ns = 2 * heads / pool.compression * NS / hardware.flops_per_s
-    elements = model.score_elements + model.value_elements
-    return Group(
-        "indexer" if index else prefill,
-        "indexer" if index else f"{decode}{small}",
-        0 if index else window,
-        layers,
-        float(pool.token_bytes(ranks)) * NS / bandwidth,
-        pair_ns * elements,
-        pair_ns * (model.decode_score_elements + model.decode_value_elements),
-        2 * heads * elements * NS / bandwidth,
-        dcp,
-    )
-
-
-def states(model: ModelDescription, hardware: HardwareProfile, ranks: int) -> States | None:
-    """None for a model without recurrent states."""
-    pools = [pool for pool in model.pools if pool.kind == "state" and not pool.anchor]
-    if not pools:
-        return None
-    size = 2 * sum(pool.page_bytes(1, ranks) for pool in pools)
-    elements = sum(
-        len(pool.layers) * len(pool.parts) * pool.heads * pool.head_elements / ranks
-        for pool in pools
-    )
-    return States(
-        max(len(pool.layers) for pool in pools),
-        size * NS / hardware.hbm_bytes_per_s,
-        _STATE_FLOPS * elements * NS / hardware.flops_per_s,
-    )
+        return Work("state", self._layers, tokens * self._token_ns, sequences * self._sequence_ns)
 
 
 _MOST = 8
@@ -419,37 +394,28 @@ _ELEMENT_BYTES = 2  # of what is exchanged
 _LOG_SUM_BYTES = 4  # of a head's partial output
 
 
-@dataclass(frozen=True, slots=True)
 class Collective:
-    """A collective that is done some times a pass. token_bytes: what each token adds to what a rank
-    sends, all times together. bytes_per_ns: of its link. phased: whether large ones have two
-    phases."""
+    """A collective over these ranks that is done some times a pass. token_bytes: what each token
+    adds to what a rank sends, all times together."""
 
-    kind: str
-    times: float
-    token_bytes: float
-    bytes_per_ns: float
-    phased: bool
+    def __init__(
+        self, kind: str, ranks: int, times: float, token_bytes: float, hardware: HardwareProfile
+    ) -> None:
+        known = 2
+        while known < min(ranks, _MOST):
+            known *= 2
+        self._kind = f"{'pcie' if hardware.ranks_link == 'pcie' else kind}.{known}"
+        self._times = times * max(1.0, ranks / _MOST)
+        self._token_bytes = token_bytes
+        self._bytes_per_ns = (hardware.ranks_link_bytes_per_s or hardware.link_bytes_per_s) / NS
+        self._phased = kind in _SUMS  # large ones have two phases
 
     def of(self, tokens: int) -> Work:
-        sent = tokens * self.token_bytes
-        launches = self.times
-        if self.phased and sent:
-            launches += launches * sent / (sent + _PHASE_BYTES * self.times)
-        return Work(self.kind, launches, 0.0, sent / self.bytes_per_ns)
-
-
-def collective(
-    kind: str, ranks: int, times: float, token_bytes: float, hardware: HardwareProfile
-) -> Collective:
-    """A collective over these ranks; see `Collective`."""
-    known = 2
-    while known < min(ranks, _MOST):
-        known *= 2
-    name = "pcie" if hardware.ranks_link == "pcie" else kind
-    launches = times * max(1.0, ranks / _MOST)
-    link = hardware.ranks_link_bytes_per_s or hardware.link_bytes_per_s
-    return Collective(f"{name}.{known}", launches, token_bytes, link / NS, kind in _SUMS)
+        sent = tokens * self._token_bytes
+        launches = self._times
+        if self._phased and sent:
+            launches += launches * sent / (sent + _PHASE_BYTES * self._times)
+        return Work(self._kind, launches, 0.0, sent / self._bytes_per_ns)
 
 
 def sums(
@@ -472,24 +438,24 @@ def sums(
     of_group, of_stage = [], []
     if attention_ranks > 1:
         moved = 2 * (attention_ranks - 1) / attention_ranks * row * attention
-        of_group.append(collective(kind, attention_ranks, attention, moved, hardware))
+        of_group.append(Collective(kind, attention_ranks, attention, moved, hardware))
     if ranks > 1 and attention_ranks == ranks:
         times = dense + sparse
         moved = 2 * (ranks - 1) / ranks * row * times
-        of_stage.append(collective(kind, ranks, times, moved, hardware))
+        of_stage.append(Collective(kind, ranks, times, moved, hardware))
     elif ranks > 1:
         far = (ranks - 1) / ranks
         spread = sparse if whole_on > 1 else 0
         gathered = dense + sparse - spread
         if gathered:
             moved = 2 * far * row * gathered
-            of_stage.append(collective("all_gather", ranks, 2 * gathered, moved, hardware))
+            of_stage.append(Collective("all_gather", ranks, 2 * gathered, moved, hardware))
         if spread:
             # a token is sent once to each rank that has one of its experts, in half the bytes, and
             # comes back; each rank sends those of its share of the tokens
             copies = whole_on * (1 - (1 - 1 / whole_on) ** model.experts_per_token)
             moved = 1.5 * far * row * copies / ranks * spread
-            of_stage.append(collective("all_to_all", whole_on, 2 * spread, moved, hardware))
+            of_stage.append(Collective("all_to_all", whole_on, 2 * spread, moved, hardware))
     return of_group, of_stage
 
 
@@ -502,8 +468,8 @@ def decoded(
     number = heads * model.decode_score_elements * _ELEMENT_BYTES
     result = heads * (model.decode_value_elements * _ELEMENT_BYTES + _LOG_SUM_BYTES)
     return [
-        collective("all_gather", dcp, layers, number, hardware),
-        collective("all_to_all", dcp, layers, result, hardware),
+        Collective("all_gather", dcp, layers, number, hardware),
+        Collective("all_to_all", dcp, layers, result, hardware),
     ]
 
 
@@ -511,7 +477,7 @@ def cached(model: ModelDescription, hardware: HardwareProfile, ranks: int, dcp: 
     """The gathering of the cached rows before a chunk, for each token of these."""
     layers = len({layer for pool in model.pools for layer in pool.layers})
     row = float(sum(pool.token_bytes(ranks) for pool in model.pools))
-    return collective("all_gather", dcp, layers, (dcp - 1) / dcp * row, hardware)
+    return Collective("all_gather", dcp, layers, (dcp - 1) / dcp * row, hardware)
 
 
 def logits(model: ModelDescription, hardware: HardwareProfile, ranks: int) -> list[Collective]:
@@ -519,9 +485,9 @@ def logits(model: ModelDescription, hardware: HardwareProfile, ranks: int) -> li
     if ranks == 1:
         return []
     moved = (ranks - 1) / ranks * model.vocabulary * _ELEMENT_BYTES
-    return [collective("all_gather", ranks, 1, moved, hardware)]
+    return [Collective("all_gather", ranks, 1, moved, hardware)]
 
 
 def send(model: ModelDescription, hardware: HardwareProfile) -> Collective:
     """What a stage of a pipeline hands on to the next, for each token."""
-    return collective("send", 2, 1, model.hidden_size * _ELEMENT_BYTES, hardware)
+    return Collective("send", 2, 1, model.hidden_size * _ELEMENT_BYTES, hardware)

@@ -23,7 +23,19 @@ from hicache.models.base import ROWS
 from .. import fitted, physics
 from ..engine_profiles import EngineProfile
 from ..hardware import HardwareProfile
-from ..physics import Collective, Kernel, PerToken, Work, defaults, family, of_reached, real, share
+from ..physics import (
+    Collective,
+    Group,
+    Kernel,
+    PerToken,
+    States,
+    Work,
+    defaults,
+    family,
+    of_reached,
+    real,
+    share,
+)
 from .base import Chunks, Parallelism
 
 SUMMARY = "durations by the shape of each product, with what the ranks exchange"
@@ -91,7 +103,7 @@ class Roofline:
         self._of_stage += sums[1]
         self._experts = physics.experts(model, routed, hardware, ranks, parallelism.ep)
         self._attention = [
-            physics.group(model, hardware, shared, dcp, pool)
+            Group(model, hardware, shared, dcp, pool)
             for pool in model.pools
             if pool.kind in (*ROWS, "indexer")
         ]
@@ -99,7 +111,8 @@ class Roofline:
         if dcp > 1:
             self._decoded = physics.decoded(model, hardware, shared, dcp)
             self._cached = physics.cached(model, hardware, shared, dcp)
-        self._states = physics.states(model, hardware, shared)
+        states = [pool for pool in model.pools if pool.kind == "state" and not pool.anchor]
+        self._states = States(states, hardware, shared) if states else None
         # outside the layers, by token that is sampled, and by token
         passes = engine.logit_passes or _LOGIT_PASSES
         read = model.vocabulary * _LOGIT_BYTES * passes * physics.NS / hardware.hbm_bytes_per_s
