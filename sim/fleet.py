@@ -157,7 +157,7 @@ class Member(Replica):
     def begin(self, sequence: Served, prefill: Prefill, mode: Literal["r", "w"], why: str) -> None:
         """The bytes of a prompt begin to leave ("r") or to arrive ("w")."""
         for use in self._moved(sequence, prefill, mode, why):
-            self._device.access(self._stream, use.access((0, self._device.layers), why))
+            self._device.access(self._stream, use.access((0, self._device.layers)))
 
     def end(
         self,
@@ -174,7 +174,7 @@ class Member(Replica):
             for device_event in self.controller.load_events(transfer):
                 device.wait(stream, device_event)
         for use in self._moved(sequence, prefill, mode, why):
-            access = use.access((0, device.layers), why)
+            access = use.access((0, device.layers))
             tags = tags_of(sequence, use, self._accesses.page_size)
             (sim.verify if mode == "r" else sim.publish)(stream, access, tags)
         sim.compute(stream, 0)

@@ -7,10 +7,10 @@ ROOT = Path(__file__).parents[1]
 SOURCE = ("hicache", "sim", "invariants", "traces")
 MOST = {
     "lines of hicache": 22_082,
-    "lines of sim": 8_803,
+    "lines of sim": 8_693,
     "lines of invariants": 18_497,
     "lines of traces": 16_290,
-    "lines of tests": 28_713,
+    "lines of tests": 28_710,
     "files of source": 298,
     "files of tests": 194,
     "words of pages": 37_953,

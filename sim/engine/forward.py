@@ -19,13 +19,13 @@ layers is divided by their number; of the rest, and of the host, see `TimeModel`
 from collections import abc
 from collections.abc import Callable
 from functools import partial
-from itertools import pairwise
+from itertools import chain, pairwise
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from hicache.core.actions import Prefill, StateSlots
+from hicache.core.actions import Prefill
 from hicache.core.components import Component
 from hicache.core.config import Config
 from hicache.core.errors import CoreBug
@@ -45,18 +45,19 @@ _BUFFERS = 2
 class PageUse(NamedTuple):
     """Pages of one component that are read ("r") or written ("w"), in order; at least one page.
 
-    state: whether the page holds a state, which each token replaces.
+    why: for messages. state: whether the page holds a state, which each token replaces.
     """
 
     component: str
     mode: Literal["r", "w"]
     pages: Pages
     depths: NDArray[np.int64]
+    why: str
     state: bool = False
 
-    def access(self, layers: tuple[int, int], why: str) -> Access:
+    def access(self, layers: tuple[int, int]) -> Access:
         """Returns the access as a device takes it."""
-        return Access(self.component, self.pages, self.mode, layers, why)
+        return Access(self.component, self.pages, self.mode, layers, self.why)
 
 
 class Accesses:
@@ -77,10 +78,10 @@ class Accesses:
         uses = self._full_reads(prefill.tables, prefill.start_token, why)
         for slots in prefill.states:
             if slots.source >= 0:
-                uses.append(_state(slots.component, "r", slots.source, prefill.start_token))
-                uses.append(_state(slots.component, "w", slots.working, prefill.start_token))
+                uses.append(_state(slots.component, "r", slots.source, prefill.start_token, why))
+                uses.append(_state(slots.component, "w", slots.working, prefill.start_token, why))
             elif prefill.start_token:
-                uses.append(_state(slots.component, "r", slots.working, prefill.start_token))
+                uses.append(_state(slots.component, "r", slots.working, prefill.start_token, why))
         return uses
 
     def last(self, prefill: Prefill) -> list[PageUse]:
@@ -89,46 +90,39 @@ class Accesses:
         uses = self.moved(prefill.tables, prefill.start_token, prefill.end_token, why)
         for slots in prefill.states:
             if prefill.end_token > prefill.start_token:
-                uses.append(_state(slots.component, "w", slots.working, prefill.end_token))
+                uses.append(_state(slots.component, "w", slots.working, prefill.end_token, why))
             for depth, page in slots.checkpoints:
                 if not prefill.start_token < depth <= prefill.end_token:
                     raise CoreBug(f"{why}: a checkpoint at {depth}, outside of the pass")
-                uses.append(_state(slots.component, "w", page, depth))
+                uses.append(_state(slots.component, "w", page, depth, why))
         return uses
 
-    def decoded(
-        self,
-        tables: abc.Sequence[Pages],
-        states: abc.Sequence[StateSlots],
-        since: int,
-        end: int,
-        why: str,
-    ) -> list[PageUse]:
-        """Reads and writes of the decode steps from `since` to `end` tokens.
+    def decoded(self, sequence: Sequence, since: int, why: str) -> list[PageUse]:
+        """Reads and writes of the decode steps from `since` tokens to those that it has.
 
         Decoding stores states in two checkpoint slots by turns. Only the last state of each slot
         counts: later steps on the same stream overwrite the earlier ones.
         """
-        uses = self._full_reads(tables, since, why)
-        uses += self.moved(tables, since, end, why)
-        for slots in states:
-            uses.append(_state(slots.component, "r", slots.working, since))
-            uses.append(_state(slots.component, "w", slots.working, end))
+        end = sequence.kv_tokens
+        uses = self._full_reads(sequence.tables, since, why)
+        uses += self.moved(sequence.tables, since, end, why)
+        for slots in sequence.states:
+            uses.append(_state(slots.component, "r", slots.working, since, why))
+            uses.append(_state(slots.component, "w", slots.working, end, why))
             interval = slots.interval
             newest = end // interval
             for turn in range(max(since // interval, newest - _BUFFERS) + 1, newest + 1):
                 page = slots.checkpoint_slots[turn % _BUFFERS]
                 if page >= 0:
-                    uses.append(_state(slots.component, "w", page, turn * interval))
+                    uses.append(_state(slots.component, "w", page, turn * interval, why))
         return uses
 
-    def context_reads(
-        self, tables: abc.Sequence[Pages], states: abc.Sequence[StateSlots], end: int, why: str
-    ) -> list[PageUse]:
-        """Reads of all full pages and states that a request at `end` tokens depends on."""
-        uses = self._full_reads(tables, end, why)
-        if end:
-            uses += [_state(slots.component, "r", slots.working, end) for slots in states]
+    def context_reads(self, sequence: Sequence, why: str) -> list[PageUse]:
+        """Reads of all full pages and states that a sequence depends on."""
+        end = sequence.kv_tokens
+        uses = self._full_reads(sequence.tables, end, why)
+        for slots in sequence.states if end else ():
+            uses.append(_state(slots.component, "r", slots.working, end, why))
         return uses
 
     def _full_reads(self, tables: abc.Sequence[Pages], start: int, why: str) -> list[PageUse]:
@@ -174,13 +168,13 @@ class Accesses:
         size = self.page_size
         depths = np.arange(size * (span[0] + 1), size * span[1] + 1, size, dtype=np.int64)
         depths[-1] = min(end, size * span[1])  # the last page may be filled in part
-        return PageUse(name, mode, pages, depths)
+        return PageUse(name, mode, pages, depths, why)
 
 
-def _state(component: str, mode: Literal["r", "w"], page: int, depth: int) -> PageUse:
+def _state(component: str, mode: Literal["r", "w"], page: int, depth: int, why: str) -> PageUse:
     if page < 0:
         raise CoreBug(f"state of {component} at depth {depth}: expected a slot, found none")
-    return PageUse(component, mode, np.array([page]), np.array([depth]), state=True)
+    return PageUse(component, mode, np.array([page]), np.array([depth]), why, state=True)
 
 
 _SEND = "send"
@@ -256,7 +250,8 @@ class Forward:
         chunks = [(prefill.start_token, prefill.end_token) for _, prefill in prefills]
         layer_ns = self._costs.layer_ns(chunks, decoding, context)
         self.durations, self.send_ns = self._of_stages(chunks, decoding, layer_ns)
-        waits = self._load_events(prefills)
+        loads = (self._load_events(prefill) for _, prefill in prefills)
+        waits = list(dict.fromkeys(chain.from_iterable(loads)))
         device_event: DeviceEvent | None = None
         for number, stage in enumerate(self._stages):
             stream, duration_ns = stage.stream, self.durations[number]
@@ -311,21 +306,20 @@ class Forward:
             return
         kept = sequence.kv_tokens
         why = f"decode of request {sequence.job.index} at token {kept}"
-        tables, states = sequence.tables, sequence.states
         if kept != sequence.reported:
             since, sequence.reported = sequence.reported, kept
-            decoded = self._accesses.decoded(tables, states, since, kept, why)
+            decoded = self._accesses.decoded(sequence, since, why)
             for stream, _, layers, _ in self._stages:
                 for use in decoded:
                     if use.mode == "r" and not use.state:
-                        self._device.access(stream, use.access(layers, why))
+                        self._device.access(stream, use.access(layers))
                     else:
-                        self._perform(stream, sequence, use, layers, why)
+                        self._perform(stream, sequence, use, layers)
         if leaving:
-            result = self._accesses.context_reads(tables, states, kept, why)
+            result = self._accesses.context_reads(sequence, why)
             for stream, _, layers, _ in self._stages:
                 for use in result:
-                    self._perform(stream, sequence, use, layers, why)
+                    self._perform(stream, sequence, use, layers)
 
     def _close(self, device_event: DeviceEvent, ended: Callable[[], None]) -> None:
         def finish() -> None:
@@ -335,27 +329,10 @@ class Forward:
 
         self._model.sync(device_event, finish)
 
-    def _load_events(
-        self, prefills: abc.Sequence[tuple[Sequence, Prefill]]
-    ) -> list[tuple[DeviceEvent, ...]]:
-        """Returns the events per layer group of each load that the pass depends on, without
-        duplicates.
-        """
-        row = {
-            device_events: None
-            for _, prefill in prefills
-            for transfer in prefill.after
-            if (device_events := self._controller.load_events(transfer))
-        }
-        return list(row)
-
-    def _events_of(self, prefill: Prefill, groups: int) -> tuple[DeviceEvent, ...]:
-        """Returns the events of the first `groups` layer groups of the loads that a chunk reads."""
-        return tuple(
-            device_event
-            for transfer in prefill.after
-            for device_event in self._controller.load_events(transfer)[:groups]
-        )
+    def _load_events(self, prefill: Prefill) -> list[tuple[DeviceEvent, ...]]:
+        """The events per layer group of each load that a chunk depends on."""
+        loads = map(self._controller.load_events, prefill.after)
+        return [device_events for device_events in loads if device_events]
 
     def _group(
         self,
@@ -366,16 +343,15 @@ class Forward:
     ) -> None:
         if self.checked:
             for sequence, prefill in prefills:
-                why = f"prefill of request {sequence.job.index} at token {prefill.start_token}"
-                arriving = self._events_of(prefill, layers[1])
+                loads = self._load_events(prefill)
+                arriving = tuple(chain.from_iterable(each[: layers[1]] for each in loads))
                 for use in self._accesses.first(prefill):
-                    self._perform(stream, sequence, use, layers, why, arriving)
+                    self._perform(stream, sequence, use, layers, arriving)
         self._model.compute(stream, duration_ns)
         if self.checked:
             for sequence, prefill in prefills:
-                why = f"prefill of request {sequence.job.index} to token {prefill.end_token}"
                 for use in self._accesses.last(prefill):
-                    self._perform(stream, sequence, use, layers, why)
+                    self._perform(stream, sequence, use, layers)
 
     def _perform(
         self,
@@ -383,11 +359,10 @@ class Forward:
         sequence: Sequence,
         use: PageUse,
         layers: tuple[int, int],
-        why: str,
         unless: tuple[DeviceEvent, ...] = (),
     ) -> None:
         """Reports the access, then compares (read) or writes (write) the content of its pages."""
-        access = use.access(layers, why)
+        access = use.access(layers)
         self._device.access(stream, access)
         tags = tags_of(sequence, use, self._page_size)
         if access.mode == "r":

@@ -269,7 +269,7 @@ class Pipe:
         """Ends a batch now. False if it is not here."""
         batch = self._current
         if batch is not None and batch.transfer == transfer:
-            self._end(batch, self._moved(transfer))
+            self._end(batch, self._moved(batch))
             return True
         for batch in self._queue:
             if batch.transfer == transfer:
@@ -278,12 +278,11 @@ class Pipe:
                 return True
         return False
 
-    def _moved(self, transfer: TransferId) -> int:
+    def _moved(self, batch: _Batch) -> int:
         """How many values of a batch have moved by now."""
-        batch = self._current
-        if batch is None or batch.transfer != transfer or self._clock.now_ns < batch.began_ns:
-            return 0
         elapsed_ns = self._clock.now_ns - batch.began_ns
+        if elapsed_ns < 0:
+            return 0
         reached = elapsed_ns * self._rate // (_SECOND_NS * batch.factor)
         return sum(end <= reached for end in batch.ends)
 

@@ -1,6 +1,5 @@
 """What can be bought: accelerators, how many ranks share the model, replicas side by side, and host
-memory of each; what it costs an hour, which of two is the stronger, and what each can do without a
-replay.
+memory of each; what it costs an hour, which of two is stronger, what each can do without a replay.
 """
 
 import re
