@@ -149,7 +149,7 @@ class Check:
         """Called after each operation, and in a full check with the recounted shadow state."""
 
     def before(self, shadow: Shadow, item: Any, view: CoreView) -> None:
-        """Called with an event of `items` before the core has it, an outcome before it is filed."""
+        """Called with an event of `items` before the core has it, an outcome before its record."""
 
     def after(self, shadow: Shadow, item: Any, view: CoreView) -> None:
         """Called with each event and outcome of `items` when the shadow has recorded all."""

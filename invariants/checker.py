@@ -168,10 +168,10 @@ class Checker:
                 ask(shadow, record, node)
         for ask in self._totals if shadow.changed else self._unchanged:
             ask(shadow, view)
-        see = self._after
+        after = self._after
         for item in (event, *outcomes):
-            if type(item) in see:
-                for ask in see[type(item)]:
+            if type(item) in after:
+                for ask in after[type(item)]:
                     ask(shadow, item, view)
         for pages in shadow.changed:
             pages.settle()
