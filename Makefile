@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 # Two more than the cores, since many tests wait.
-WORKERS ?= $(shell $(PYTHON) -c "import os; print((os.cpu_count() or 1) + 1)")
+WORKERS ?= $(shell $(PYTHON) -c "import os; print((os.cpu_count() or 1) + 2)")
 PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet
 
 # Hundreds of tests start a command, which would else be compiled each time.
