@@ -1,23 +1,23 @@
-"""The entries of every folder of the project by name, for whoever takes names from a user: what
-`hicache.core.entries` finds, with errors that name an option or an extra to install."""
+"""The plugins of every folder of the project by name, for whoever takes names from a user: what
+`hicache.core.plugins` finds, with errors that name an option or an extra to install."""
 
 import traceback
 from typing import Any
 
-from .core import entries, errors
+from .core import errors, plugins
 from .core.errors import CallerError
 
-COMPONENTS = entries.COMPONENTS
-EVICTION_POLICIES = entries.EVICTION_POLICIES
-PREFETCH_POLICIES = entries.PREFETCH_POLICIES
-WRITE_POLICIES = entries.WRITE_POLICIES
-names, stems, spellings, kind = entries.names, entries.stems, entries.spellings, entries.kind
-add, remove = entries.add, entries.remove
+COMPONENTS = plugins.COMPONENTS
+EVICTION_POLICIES = plugins.EVICTION_POLICIES
+PREFETCH_POLICIES = plugins.PREFETCH_POLICIES
+WRITE_POLICIES = plugins.WRITE_POLICIES
+names, stems, spellings, kind = plugins.names, plugins.stems, plugins.spellings, plugins.kind
+add, remove = plugins.add, plugins.remove
 closest, unknown = errors.closest, errors.unknown
 
 SCHEDULERS = "sim.schedulers"
 TIMES = "sim.times"
-# Folders to which a user may add an entry, with the option that adds it.
+# Folders to which a user may add a plugin, with the option that adds it.
 OPEN = {
     EVICTION_POLICIES: "--eviction path.py:Name",
     WRITE_POLICIES: "--write-policy path.py:Name",
@@ -29,15 +29,15 @@ OUTSIDE = "outside_"  # the modules of users' files are named so
 
 
 def load(package: str, name: str) -> Any:
-    """The module of an entry, or the entry that was added under this name. Raises CallerError for
+    """The module of a plugin, or the plugin that was added under this name. Raises CallerError for
     an unknown name."""
-    if not entries.has(package, name):
+    if not plugins.has(package, name):
         raise missing(package, name)
-    return entries.load(package, name)
+    return plugins.load(package, name)
 
 
 def blamed(error: Exception) -> str:
-    """Where an entry of the user, or a library that it called, raised the error; else empty."""
+    """Where a plugin of the user, or a library that it called, raised the error; else empty."""
     steps = [
         (frame.f_globals.get("__name__", ""), frame.f_code, line)
         for frame, line in traceback.walk_tb(error.__traceback__)
@@ -60,7 +60,7 @@ def missing(package: str, name: str) -> CallerError:
 
 
 def uninstalled(package: str, name: str, error: ImportError) -> CallerError:
-    """The error for an entry whose library is not installed. The folder's name is the extra's.
+    """The error for a plugin whose library is not installed. The folder's name is the extra's.
 
     Raises the error itself if one of the project's own modules is missing."""
     if (error.name or "").startswith(tuple(text.rstrip(".") for text in _PROJECT)):

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from itertools import product
 from typing import Any
 
-from hicache.core import entries
+from hicache.core import plugins
 from hicache.core.actions import Outcome
 from hicache.core.config import Config
 from hicache.core.errors import About
@@ -38,13 +38,13 @@ def lockstep_of(config: Config, view: CoreView | None = None) -> Lockstep | None
         return None
     writes, waits = WRITES.get(config.write_policy), WAITS.get(config.prefetch_policy)
     if writes is None:
-        message = entries.load(entries.WRITE_POLICIES, config.write_policy)()
+        message = plugins.load(plugins.WRITE_POLICIES, config.write_policy)()
         writes = Writes(message.threshold, message.on_evict, not message.contiguous)
     if waits is None:
-        waits = entries.load(entries.PREFETCH_POLICIES, config.prefetch_policy)().waits
+        waits = plugins.load(plugins.PREFETCH_POLICIES, config.prefetch_policy)().waits
     kinds = {}
     for name in {*config.components} - {*OWN}:
-        made = entries.load(entries.COMPONENTS, name)(config)
+        made = plugins.load(plugins.COMPONENTS, name)(config)
         kinds[name] = Kind(name, made.positional, made.window_pages, made.interval, made.per_path)
     return Lockstep(config, Policies(writes, order, waits, kinds), view)
 
@@ -54,7 +54,7 @@ def order_of(name: str) -> Order | None:
     if it declares nothing."""
     if name in ORDERS:
         return ORDERS[name]
-    policy = entries.load(entries.EVICTION_POLICIES, name)()
+    policy = plugins.load(plugins.EVICTION_POLICIES, name)()
     reference: Callable[[Facts], Sequence[int]] | None = getattr(policy, "reference", None)
     order: Sequence[Term] = getattr(policy, "order", ())
     terms = [(Facts._fields.index(term.fact), term.most) for term in order]

@@ -98,7 +98,7 @@ class Priority(Scheduler[Any]):
         heappop(self._heap)
 
 
-ENTRIES = {
+PLUGINS = {
     "fcfs": SimpleNamespace(scheduler=Fcfs),
     "longest_prefix": SimpleNamespace(scheduler=LongestPrefix),
     "priority": SimpleNamespace(scheduler=Priority),

@@ -27,7 +27,7 @@ from tests.needs import PATIENCE_S
 from tests.planted import planted
 from tests.shown import Shown, commands, pages, spans
 from tests.traces.rig import mooncake
-from traces import outside
+from traces import plugins
 from traces.cli import main, parse
 
 PAGES = pages()
@@ -169,7 +169,7 @@ def test_every_command_in_a_block_runs(
             wanted = {shown.code, *((0, 11) if shown.words[1] == "fuzz" else ())}
             assert code in wanted, f"{shown}\n{text.out[-2000:]}\n{text.err[-2000:]}"
     finally:
-        outside.forget()
+        plugins.forget()
     if real is not None:
         [_, answer] = re.findall(r"```text\n(.*?)```", PAGES[page], re.DOTALL)  # see test_docs
         assert {line.rstrip() for line in answer.splitlines()} <= {

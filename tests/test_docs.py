@@ -55,8 +55,8 @@ def test_the_architecture_names_modules_that_exist() -> None:
     missing = [path for path in paths if not is_there(path, ".", "hicache")]
     for names in re.findall(r"^- ((?:`\w+` ?)+):", text, re.MULTILINE):
         missing += [n for n in re.findall(r"\w+", names) if not is_there(n, "hicache/core")]
-    for rooms, what in re.findall(r"^\| (`[^|]+/[^|]*|`\w+`) \| (.*) \|$", text, re.MULTILINE):
-        folders = [*re.findall(r"`(.+?)`", rooms), "traces/commands"]
+    for names, what in re.findall(r"^\| (`[^|]+/[^|]*|`\w+`) \| (.*) \|$", text, re.MULTILINE):
+        folders = [*re.findall(r"`(.+?)`", names), "traces/commands"]
         missing += [n for n in re.findall(r"`([a-z_]+)`", what) if not is_there(n, *folders)]
     assert not missing
 

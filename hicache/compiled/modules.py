@@ -24,8 +24,8 @@ _FILES = (
     "sim/recorder.py",
 )
 _LEFT = (
-    *("components", "entries", "errors", "lockstep"),
-    *("eviction_policies", "prefetch_policies", "write_policies"),
+    *("components", "errors", "lockstep"),
+    *("eviction_policies", "plugins", "prefetch_policies", "write_policies"),
     "__init__",
 )
 

@@ -167,10 +167,10 @@ def want_pages(state: State, event: PagesWanted) -> None:
             f"request {request.id}: expected growth after the whole prompt is computed, found "
             f"{request.computed_tokens} of its {request.length} tokens"
         )
-    room = len(request.tables[BACKBONE]) * state.config.page_size
-    if not 0 <= event.computed_tokens <= room:
+    table_tokens = len(request.tables[BACKBONE]) * state.config.page_size
+    if not 0 <= event.computed_tokens <= table_tokens:
         raise CallerError(
-            f"request {request.id}: expected 0 to {room} computed tokens, found "
+            f"request {request.id}: expected 0 to {table_tokens} computed tokens, found "
             f"{event.computed_tokens}"
         )
     if _is_too_large(state, request, total):
@@ -192,7 +192,7 @@ def want_pages(state: State, event: PagesWanted) -> None:
             refuse_room(state, request.id, lacking, short, retract=True)
             return
         _extend(state, request, total)
-    refill_checkpoint_slots(state, request, room)
+    refill_checkpoint_slots(state, request, table_tokens)
     state.touched_requests[request.id] = None
     state.out.append(Granted(request.id, paged_tables(state, request), state_slots(state, request)))
 

@@ -18,10 +18,10 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, Protocol, get_args
 
-from . import entries
+from . import plugins
 from .config import UNBOUNDED, Config
-from .entries import ComponentSettings, Shape
 from .errors import CallerError
+from .plugins import ComponentSettings, Shape
 from .types import Pages, kept
 
 # What a prefix requires of its path: the whole path, a window at its end, or one state.
@@ -219,13 +219,13 @@ class Mamba:
         return None, pages
 
 
-ENTRIES: dict[str, Any] = {kind.name: kind for kind in (Full, SlidingWindow, Mamba)}
+PLUGINS: dict[str, Any] = {kind.name: kind for kind in (Full, SlidingWindow, Mamba)}
 
 
 def residency(name: str) -> Residency:
     """What the component requires of a path. Raises CallerError for an unknown name and for a
     component that does not say."""
-    declared: Any = getattr(entries.load(entries.COMPONENTS, name), "residency", None)
+    declared: Any = getattr(plugins.load(plugins.COMPONENTS, name), "residency", None)
     kinds = get_args(Residency)
     if declared not in kinds:
         raise CallerError(f"{name}: expected a residency, one of {', '.join(kinds)}")
@@ -236,11 +236,11 @@ def residency(name: str) -> Residency:
 def known() -> tuple[str, ...]:
     """The names of all components, in the order in which a configuration lists them."""
     kinds = get_args(Residency)
-    names = entries.stems(entries.COMPONENTS)
+    names = plugins.stems(plugins.COMPONENTS)
     return tuple(sorted(names, key=lambda name: (kinds.index(residency(name)), name)))
 
 
 def settings_for(names: Iterable[str], shape: Shape) -> tuple[ComponentSettings, ...]:
     """The settings of those components that have settings."""
-    classes = [getattr(entries.load(entries.COMPONENTS, name), "Settings", None) for name in names]
+    classes = [getattr(plugins.load(plugins.COMPONENTS, name), "Settings", None) for name in names]
     return tuple(settings.of(shape) for settings in classes if settings is not None)

@@ -8,8 +8,8 @@ from __future__ import annotations
 from dataclasses import dataclass, fields
 from typing import Any, TypeVar
 
-from .entries import ComponentSettings
 from .errors import CallerError
+from .plugins import ComponentSettings
 
 UNBOUNDED = 1 << 40
 

@@ -133,7 +133,7 @@ from typing import Any
 
 import numpy as np
 
-from . import admission, entries
+from . import admission, plugins
 from .actions import NO_REQUEST, KvRemoved, Outcome, Refused
 from .components import Component
 from .config import UNBOUNDED, Config
@@ -420,10 +420,10 @@ def _new_root(config: Config) -> Node:
 
 def _new_state(config: Config) -> State:
     made: list[Component] = [
-        entries.load(entries.COMPONENTS, name)(config) for name in config.components
+        plugins.load(plugins.COMPONENTS, name)(config) for name in config.components
     ]
     _check_components(config, made)
-    writes = entries.load(entries.WRITE_POLICIES, config.write_policy)()
+    writes = plugins.load(plugins.WRITE_POLICIES, config.write_policy)()
     if config.exchange_pages and (writes.contiguous or not writes.on_evict):
         raise CallerError(
             "exchange_pages: expected a write policy that copies on eviction, found "
@@ -437,9 +437,9 @@ def _new_state(config: Config) -> State:
     state = State(
         config,
         tuple(made),
-        entries.load(entries.EVICTION_POLICIES, config.eviction_policy)(),
+        plugins.load(plugins.EVICTION_POLICIES, config.eviction_policy)(),
         writes,
-        entries.load(entries.PREFETCH_POLICIES, config.prefetch_policy)(),
+        plugins.load(plugins.PREFETCH_POLICIES, config.prefetch_policy)(),
         [
             [Pool(tier, *pair) for pair in zip(config.components, sizes, strict=True)]
             for tier, sizes in zip(TIERS, (config.device_pages, config.host_pages), strict=False)

@@ -411,16 +411,16 @@ def _fitting(state: State, nodes: list[Wanted]) -> list[Wanted]:
     """The leading nodes that host has room for. The unlocked host copies above them count as used,
     because the backup will lock them."""
     pools = state.pools[HOST]
-    room = [pool.available - kept_free(state, index) for index, pool in enumerate(pools)]
+    free_pages = [pool.available - kept_free(state, index) for index, pool in enumerate(pools)]
     for node in path_to(nodes[-1][0]):
         above = node.pages[HOST][BACKBONE]
         if above is not None and not node.locks[HOST][BACKBONE]:
-            room[BACKBONE] -= len(above)
+            free_pages[BACKBONE] -= len(above)
     fitting: list[Wanted] = []
     for node, components in nodes:
         for index in components:
-            room[index] -= len(copy_of(node, DEVICE, index))
-        if min(room) < 0:
+            free_pages[index] -= len(copy_of(node, DEVICE, index))
+        if min(free_pages) < 0:
             break
         fitting.append((node, components))
     return fitting

@@ -145,4 +145,4 @@ class Priority:
         return before(node.priority, node.last_use[component])
 
 
-ENTRIES = {kind.name: kind for kind in (Lru, LruPath, Fifo, Lfu, Slru, Priority)}
+PLUGINS = {kind.name: kind for kind in (Lru, LruPath, Fifo, Lfu, Slru, Priority)}

@@ -147,20 +147,20 @@ def _plan(
     plan = Plan(path, loads, receipt, transfer)
     size, start = state.config.page_size, plan.pages * state.config.page_size
     pools = state.pools[DEVICE]
-    rooms = [pool.available - plan.loading[index] for index, pool in enumerate(pools)]
+    free_pages = [pool.available - plan.loading[index] for index, pool in enumerate(pools)]
     plan.end_token = min(start + chunk, request.length)
     for index in state.bounded:
-        plan.end_token = min(plan.end_token, max(start, start + rooms[index] * size))
+        plan.end_token = min(plan.end_token, max(start, start + free_pages[index] * size))
     fresh = max(0, pages_of(state, plan.end_token) - plan.pages)
     for index, component in enumerate(state.components):
         if not component.positional:
-            count = max(component.least_slots, min(component.slots, rooms[index]))
+            count = max(component.least_slots, min(component.slots, free_pages[index]))
         elif index == BACKBONE:
             count = pages_of(state, request.length) - plan.pages
         else:
             count = fresh if fresh or start >= request.length else 1
         plan.needed[index] += max(0, count)
-        if plan.short < 0 and max(0, count) > rooms[index]:
+        if plan.short < 0 and max(0, count) > free_pages[index]:
             plan.short = index
     return plan
 

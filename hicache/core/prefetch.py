@@ -366,14 +366,14 @@ def _begin_fetch(state: State, lookup: Transfer) -> tuple[Transfer | None, Prefe
     if state.writes.contiguous and not _comes_to_host(known):
         return None, "no_host_pages"
     locked = _to_lock(state, known, end)
-    room = _host_room(state, locked)
+    free_pages = _free_host_pages(state, locked)
     if state.every_end_is_live:
-        end = _shortened(missing, room, end)
+        end = _shortened(missing, free_pages, end)
         missing = [
             [(number, min(end, to)) for number, to in runs if number < end] for runs in missing
         ]
     needed = [sum(to - number for number, to in runs) for runs in missing]
-    fits = all(have >= count for have, count in zip(room, needed, strict=True))
+    fits = all(have >= count for have, count in zip(free_pages, needed, strict=True))
     if not any(needed) or not fits or not _is_enough(state, end - first):
         return None, "no_host_pages"
     transfer = open_storage_transfer(state, FETCH)
@@ -422,22 +422,22 @@ def _to_lock(state: State, known: Known, end: int) -> list[list[Node]]:
     return locked
 
 
-def _host_room(state: State, locked: list[list[Node]]) -> list[int]:
+def _free_host_pages(state: State, locked: list[list[Node]]) -> list[int]:
     """By component, the host pages that can be had when these nodes are locked."""
-    room = []
+    free_pages = []
     for index, nodes in enumerate(locked):
         free = state.pools[HOST][index].available - kept_free(state, index)
         for node in nodes:
             page = node.pages[HOST][index]
             if page is not None and not node.locks[HOST][index]:
                 free -= len(page)
-        room.append(max(0, free))
-    return room
+        free_pages.append(max(0, free))
+    return free_pages
 
 
-def _shortened(missing: list[list[Run]], room: list[int], end: int) -> int:
+def _shortened(missing: list[list[Run]], free_pages: list[int], end: int) -> int:
     """The deepest page up to which there is room for everything that is missing."""
-    for runs, left in zip(missing, room, strict=True):
+    for runs, left in zip(missing, free_pages, strict=True):
         for start, stop in runs:
             if stop - start > left:
                 end = min(end, start + left)

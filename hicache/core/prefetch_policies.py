@@ -44,4 +44,4 @@ class Timeout:
     limited = True
 
 
-ENTRIES = {kind.name: kind for kind in (BestEffort, WaitComplete, Timeout)}
+PLUGINS = {kind.name: kind for kind in (BestEffort, WaitComplete, Timeout)}

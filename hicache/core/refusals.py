@@ -115,17 +115,17 @@ def check_committed(state: State, request: Request, key: Key, length: int) -> No
     if key.stride != prompt.stride or key.namespace != prompt.namespace:
         raise CallerError(f"request {request.id}: its key no longer starts with its prompt")
     _check_rows(key.raw, prompt.stride)
-    room = len(request.tables[BACKBONE]) * state.config.page_size
+    table_tokens = len(request.tables[BACKBONE]) * state.config.page_size
     most, pages = -(-length // state.config.page_size), len(key.raw) // key.stride
     if request.computed_tokens < request.length and length > request.computed_tokens:
         raise CallerError(
             f"request {request.id}: expected at most the {request.computed_tokens} tokens that its "
             f"prefill has computed, found {length}"
         )
-    if not request.shared_pages <= pages <= most or length > room:
+    if not request.shared_pages <= pages <= most or length > table_tokens:
         raise CallerError(
             f"request {request.id}: expected {request.shared_pages} to {most} committed pages and "
-            f"at most {room} tokens, found {pages} pages and {length} tokens"
+            f"at most {table_tokens} tokens, found {pages} pages and {length} tokens"
         )
     shared = request.shared_pages * prompt.stride
     whole_prompt = shared == len(prompt.raw)
@@ -170,11 +170,11 @@ def refuse_room(
 ) -> None:
     """Refuse for lack of pages. Names the reply that frees enough of them. If there is none, and
     with `retract`, names the request to retract."""
-    room = state.pools[DEVICE][component].available
+    available = state.pools[DEVICE][component].available
     after = _reply_that_frees(state, component, needed)
     reason: RefusalReason = "writing_back" if after else "no_pages"
     victim = next(reversed(state.running)) if retract and not after else NO_REQUEST
-    refuse(state, request, reason, needed, room, victim, component, after)
+    refuse(state, request, reason, needed, available, victim, component, after)
 
 
 def _reply_that_frees(state: State, component: int, needed: int) -> TransferId:
@@ -186,17 +186,17 @@ def _reply_that_frees(state: State, component: int, needed: int) -> TransferId:
     """
     pool = state.pools[DEVICE][component]
     if pool.available < needed:
-        room = pool.available
+        free_pages = pool.available
         for reply, pages in _coming(state, component):
-            room += pages
-            if room >= needed:
+            free_pages += pages
+            if free_pages >= needed:
                 return reply
         return 0
-    room, last = pool.free, 0
+    free_pages, last = pool.free, 0
     for transfer in state.transfers.values():
         if transfer.evicts and transfer.frees[component]:
-            room, last = room + transfer.frees[component], transfer.id
-            if room >= needed:
+            free_pages, last = free_pages + transfer.frees[component], transfer.id
+            if free_pages >= needed:
                 break
     if last:
         return last

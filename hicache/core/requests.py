@@ -258,8 +258,8 @@ def pages_of(state: State, tokens: int) -> int:
 def reachable_end(state: State, request: Request, index: int, end: int) -> int:
     """The token up to which a pass that should end at token `end` has pages of a bounded
     component."""
-    room = state.pools[DEVICE][index].available
-    return min(end, (request.filled_pages + room) * state.config.page_size)
+    free_pages = state.pools[DEVICE][index].available
+    return min(end, (request.filled_pages + free_pages) * state.config.page_size)
 
 
 def fill(state: State, request: Request, upto: int) -> None:

@@ -51,4 +51,4 @@ class WriteBack:
     contiguous = not on_evict
 
 
-ENTRIES = {kind.name: kind for kind in (WriteThrough, WriteThroughSelective, WriteBack)}
+PLUGINS = {kind.name: kind for kind in (WriteThrough, WriteThroughSelective, WriteBack)}

@@ -20,7 +20,7 @@ from hicache.core.errors import CallerError
 from hicache.core.types import Tier
 from hicache.models.base import ModelDescription, PoolDescription
 
-from .host import Registrar, Registration, allocate, room, try_all
+from .host import Registrar, Registration, allocate, enough, try_all
 from .layouts import Bytes, Sizes
 from .pools import DEVICE_LAYOUT, Arena, Pool, PoolPlan, PoolTable
 from .torch_arena import TorchArena
@@ -101,7 +101,7 @@ def lend(
             plan = _plan(slot.name, tensor)
             plans[slot.name].append((plan, taken[slot.host]))
             taken[slot.host] += plan.page_bytes
-    with room({f"host pages of {name}": host_pages[name] * taken[name] for name in host_pages}):
+    with enough({f"host pages of {name}": host_pages[name] * taken[name] for name in host_pages}):
         buffers = {
             name: HostBuffer(name, pages, taken[name], name in shared)
             for name, pages in host_pages.items()

@@ -1,7 +1,7 @@
 """Memory of this machine: what is available, buffers, and registration with an accelerator.
 
 Linux overcommits memory and may kill the process later, so a successful allocation does not prove
-that there is enough: `room` asks what is available before, one process at a time, and `allocate`
+that there is enough: `enough` asks what is available before, one process at a time, and `allocate`
 takes every page at once, so the next process is told what is left.
 
 Memory is registered in segments. A copy that crosses a border of two registrations fails or is slow
@@ -43,7 +43,7 @@ def available_bytes() -> int | None:
 
 
 @contextlib.contextmanager
-def room(wanted: dict[str, int]) -> Iterator[None]:
+def enough(wanted: dict[str, int]) -> Iterator[None]:
     """No other process of this user, as another rank, asks for memory in such a block: what it
     allocates counts for the next. wanted: bytes, by name. Raises CallerError, with the numbers, if
     these buffers together exceed the available memory."""

@@ -20,7 +20,7 @@ from hicache.core.errors import CallerError
 from hicache.core.types import Pages, Tier
 from hicache.models.base import ModelDescription, PoolDescription, heads_per_rank
 
-from .host import DEFAULT_BYTES, Registrar, Registration, allocate, room, try_all
+from .host import DEFAULT_BYTES, Registrar, Registration, allocate, enough, try_all
 from .layouts import (
     Bytes,
     Sizes,
@@ -176,7 +176,7 @@ class PoolTable(ABC):
             return {plan.label: plan.total_bytes for planned in chosen for plan in planned}
 
         try:
-            with room({**self._taken(bytes_on(Tier.DEVICE)), **bytes_on(Tier.HOST)}):
+            with enough({**self._taken(bytes_on(Tier.DEVICE)), **bytes_on(Tier.HOST)}):
                 for (tier, component), planned in plans.items():
                     make = self._near if tier is Tier.DEVICE else on_host
                     self._pools[tier, component] = tuple(map(make, planned))

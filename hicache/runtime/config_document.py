@@ -10,8 +10,8 @@ from typing import Any
 
 from hicache import registry
 from hicache.core.config import Config
-from hicache.core.entries import ComponentSettings
 from hicache.core.errors import CallerError
+from hicache.core.plugins import ComponentSettings
 
 TOKENS = "_tokens"
 # Written even if the configuration does not have the component, for files of earlier versions.

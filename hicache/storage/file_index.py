@@ -31,7 +31,7 @@ from .base import Entry, Status, Value, step, tell
 BLOCK = 4096  # bytes
 FREE, HOLE = 0, -1  # in place of a value's number
 _FIRST_BLOCKS, _MORE_BLOCKS = 32, 1 << 14  # the file grows by as much as it has, between these
-_ROOM = 0.8  # of the disk's room for values, the rest for the index
+_OF_VALUES = 0.8  # of the disk's room for values, the rest for the index
 _CHANGED = 32  # values of one change, so that the reserve has room for it
 _MOST_TOUCHED = 4096
 _MOST_LOG, _MOST_RESERVE, _LEAST_RESERVE = 16 << 20, 1 << 20, 64 << 10  # bytes
@@ -183,17 +183,17 @@ def move(file: int, row: Row, value: Value, reading: bool) -> Status:
         if small and call(file, value, runs[0][0]) == row.length:
             step()
             return Status.DONE
-        at = room = 0
+        at = length = 0
         for buffer in value:
             left = buffer.cast("B")
             while left:
-                if not room:
-                    at, room = runs.pop(0)
-                done = call(file, [left[: min(room, _MOST_BYTES)]], at)
+                if not length:
+                    at, length = runs.pop(0)
+                done = call(file, [left[: min(length, _MOST_BYTES)]], at)
                 if not done:
                     return Status.CORRUPT
                 step()
-                left, at, room = left[done:], at + done, room - done
+                left, at, length = left[done:], at + done, length - done
     except OSError as error:
         return refused(error)
     return Status.DONE
@@ -230,7 +230,7 @@ class Reserve:
 
     def spare(self) -> int:
         """Those that the index can spare."""
-        return int(max(0, self.free() - self._bytes - self.log_bytes) * _ROOM)
+        return int(max(0, self.free() - self._bytes - self.log_bytes) * _OF_VALUES)
 
     def give(self) -> bool:
         """Let the index have the blocks. False: they are gone."""

@@ -23,9 +23,9 @@ from hicache.core.actions import Admitted, Granted, Matched, Outcome, Prefetched
 from hicache.core.components import settings_for
 from hicache.core.config import Config
 from hicache.core.core import Core
-from hicache.core.entries import Shape
 from hicache.core.errors import CallerError, Detached
 from hicache.core.node import TransferKind
+from hicache.core.plugins import Shape
 from hicache.core.types import Key
 from hicache.devices.base import DeviceOptions
 from hicache.memory.pools import stored_pools

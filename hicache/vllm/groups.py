@@ -14,8 +14,8 @@ from typing import Any, NamedTuple
 
 from hicache.core.components import settings_for
 from hicache.core.config import Config
-from hicache.core.entries import Shape
 from hicache.core.errors import CallerError
+from hicache.core.plugins import Shape
 
 FULL, WINDOW, STATE = "full", "swa", "mamba"
 # By vLLM's name of a class (vllm/v1/kv_cache_interface.py), or of one that it derives from.

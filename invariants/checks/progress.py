@@ -67,13 +67,13 @@ class Progress(Check):
                 if (own := record.pages[at]) is not None and depth > end - need:
                     last[own[: depth - record.end_page + record.span]] = 0
         coming: Counter[TransferId] = Counter(last[(last > 0) & (holds == pages.locks)].tolist())
-        room, after, replies = item.available, 0, dict(sorted(coming.items()))
-        if room >= item.needed:
-            room, replies = pages.pool.free, {key: value for key, value in backups.items() if value}
+        free, after, replies = item.available, 0, dict(sorted(coming.items()))
+        if free >= item.needed:
+            free, replies = pages.pool.free, {key: value for key, value in backups.items() if value}
             after = next(reversed(replies), next((key for key in backups if key in coming), 0))
         for number, count in replies.items():
-            room += count
-            if room >= item.needed:
+            free += count
+            if free >= item.needed:
                 return number
         return after
 

@@ -239,11 +239,11 @@ class MetricReference(Check):
         device, end = item.device_pages, item.device_pages + item.host_pages
         fits = device == reach.device and end == reach.best
         if isinstance(item, Admitted):
-            room = any(type(other) is Evicted for other in shadow.outcomes)
+            took = any(type(other) is Evicted for other in shadow.outcomes)
             more, config, request = reach.best - device, shadow.config, view.requests[item.request]
             worth = max(1, config.load_threshold_pages) <= more <= (config.load_quota_pages or more)
             spare = shadow.width > 1 or not (worth and request.may_load)
-            fits |= end == device <= reach.device and (spare if device == reach.device else room)
+            fits |= end == device <= reach.device and (spare if device == reach.device else took)
             fits &= item.matched_pages == request.branch_pages == reach.known
         if not fits or item.depths != reach.alone:
             self.fail(f"{story.brief(item)}, expected {reach}", story.request(req.id))

@@ -159,13 +159,13 @@ class ParentBackedUp(Check):
         busy = sum(type(each.action) is Backup for each in before) >= shadow.config.max_backups
         if shadow.width > 1 or not shadow.writes.threshold or busy or tags is None:
             return
-        room = shadow.host.pool.available - len(tags)
+        free = shadow.host.pool.available - len(tags)
         for record, _ in shadow.nodes.path_of(tags):
             node = record.node
             if node is None or record.pages[1] is not None or record.pages[0] is None:
                 continue
             if not any(segment.transfer.kind is BACKUP for segment in node.segments):
-                if node.hits < shadow.writes.threshold or record.span > room:
+                if node.hits < shadow.writes.threshold or record.span > free:
                     break
                 self.fail(f"node {node.id} is not copied to host", story.node(node.id))
 
@@ -176,8 +176,8 @@ class ParentBackedUp(Check):
         if item.tier or item.demoted or shadow.width > 1 or others & {TimePassed, Refused}:
             return
         node = record.node if record is not None and shadow.writes.on_evict else None
-        room = shadow.host.pool.available - sum(shadow.config.exchange_pages)
-        if node is not None and not node.host_refused and node.end_page + len(item.pages) < room:
+        free = shadow.host.pool.available - sum(shadow.config.exchange_pages)
+        if node is not None and not node.host_refused and node.end_page + len(item.pages) < free:
             self.fail(f"node {node.id} left the device without a copy", story.node(node.id))
 
 

@@ -13,7 +13,7 @@ that must be cached. A state counts as the last position of its node.
 
 from typing import NamedTuple
 
-from hicache.core import entries
+from hicache.core import plugins
 from hicache.core.components import MambaSettings, SwaSettings
 from hicache.core.config import Config
 
@@ -55,7 +55,7 @@ def _state(index: int, config: Config) -> Kind:
 
 def _declared(index: int, config: Config) -> Kind:
     name = config.components[index]
-    made = entries.load(entries.COMPONENTS, name)(config)
+    made = plugins.load(plugins.COMPONENTS, name)(config)
     need, window = min(made.window_pages, EVERYTHING), min(made.window_tokens, EVERYTHING)
     return Kind(
         *(index, name, made.positional, need, window), made.interval, made.slots, made.per_path

@@ -235,7 +235,7 @@ def commit(
     return end if all((table >= 0).all() for table in behind) else 0
 
 
-def note_checkpoint_slots(req: RequestRecord, states: tuple[StateSlots, ...], room: int) -> None:
+def note_checkpoint_slots(req: RequestRecord, states: tuple[StateSlots, ...], filled: int) -> None:
     """Files the checkpoint slots of a request.
 
     A new slot cannot hold the state of an earlier depth. room: maximum number of tokens that were
@@ -244,7 +244,7 @@ def note_checkpoint_slots(req: RequestRecord, states: tuple[StateSlots, ...], ro
     known = [page for state in req.states for page in state.checkpoint_slots]
     fresh = [page for state in states for page in state.checkpoint_slots if page >= 0]
     if req.states and any(page not in known for page in fresh):
-        req.refilled_at_tokens = max(req.refilled_at_tokens, room)
+        req.refilled_at_tokens = max(req.refilled_at_tokens, filled)
     req.states = states
 
 

@@ -279,12 +279,12 @@ class Shadow:
             if req is None:
                 continue
             if kind is not actions.Admitted:
-                room = (
+                filled = (
                     len(req.tables[0]) * self.page_size
                     if kind is actions.Granted
                     else req.computed_tokens
                 )
-                note_checkpoint_slots(req, item.states, room)  # type: ignore[union-attr]
+                note_checkpoint_slots(req, item.states, filled)  # type: ignore[union-attr]
             if kind is actions.Granted:
                 continue
             req.rehold = True

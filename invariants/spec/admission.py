@@ -110,14 +110,14 @@ def _how(cache: Cache, request: Request, chunk: int, upto: int) -> Start:
     hold: Hold = set()
     hold_prefix(cache, hold, path)
     how = Start(path, loads, hold, [0 for _ in kinds], 0, None)
-    rooms = [cache.available(DEVICE, kind, hold) - how.loaded(kind) for kind in kinds]
+    free = [cache.available(DEVICE, kind, hold) - how.loaded(kind) for kind in kinds]
     begin, end = how.pages * size, min(how.pages * size + chunk, request.length)
     first_pass = max(0, cache.rounded_up(end) - how.pages)
-    fits = max(0, min([first_pass, *(rooms[kind] for kind in cache.windows)]))
+    fits = max(0, min([first_pass, *(free[kind] for kind in cache.windows)]))
     most = {FULL: max(0, cache.rounded_up(request.length) - how.pages)}
     most.update((kind, max(fits, min(1, first_pass))) for kind in cache.windows)
-    most.update((kind, max(1, min(SLOTS, rooms[kind]))) for kind in cache.stateful)
-    short = next((kind for kind in kinds if most[kind] > rooms[kind]), None)
+    most.update((kind, max(1, min(SLOTS, free[kind]))) for kind in cache.stateful)
+    short = next((kind for kind in kinds if most[kind] > free[kind]), None)
     if cache.windows:
         end = min(end, begin + fits * size)
     return how._replace(fresh=[most[kind] for kind in kinds], end_token=end, short=short)

@@ -59,11 +59,11 @@ def copy_to_host(cache: Cache, wanted: Wanted, frees: dict[int, int]) -> bool:
     for node in cache.down_to(wanted[-1][0]):
         hold(above, node, HOST, FULL)
     kinds = range(len(cache.kinds))
-    rooms = [
+    free = [
         cache.available(HOST, kind, above) - eviction.kept_for_exchanges(cache, kind)
         for kind in kinds
     ]
-    while any(_pages(wanted, kind) > max(0, rooms[kind]) for kind in kinds):
+    while any(_pages(wanted, kind) > max(0, free[kind]) for kind in kinds):
         wanted = wanted[:-1]
     if not wanted:
         return False

@@ -29,7 +29,7 @@ def _fetch_or_say_why_not(cache: Cache, lookup: StorageTransfer) -> PrefetchEnd 
         return "too_short" if lookup.found_pages else "miss"
     kinds, first, end = range(len(cache.kinds)), lookup.first, lookup.first + lookup.found_pages
     hold = _needed_on_host(cache, lookup.key, end)
-    rooms = [cache.available(HOST, kind, hold) - kept_for_exchanges(cache, kind) for kind in kinds]
+    free = [cache.available(HOST, kind, hold) - kept_for_exchanges(cache, kind) for kind in kinds]
     lacks = [
         sorted(needed_at(cache, end, kind) - depths_in_tree(cache, lookup.key, end, kind))
         for kind in kinds
@@ -39,9 +39,9 @@ def _fetch_or_say_why_not(cache: Cache, lookup: StorageTransfer) -> PrefetchEnd 
     if not any(lacks):
         return ""
     if len(kinds) == 1:  # a shorter prefix is of use too
-        lacks = [lacks[FULL][: max(0, rooms[FULL])]]
+        lacks = [lacks[FULL][: max(0, free[FULL])]]
         end = max(lacks[FULL], default=first - 1) + 1
-    fits = all(len(depths) <= room for depths, room in zip(lacks, rooms, strict=True))
+    fits = all(len(depths) <= most for depths, most in zip(lacks, free, strict=True))
     if not (fits and _continues_on_host(cache, lookup.key, first + lookup.found_pages)):
         return "no_host_pages"
     if not prefetching.is_worth_it(cache, end - first):

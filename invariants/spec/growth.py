@@ -28,8 +28,8 @@ def next_chunk(cache: Cache, request: Request, chunk: int) -> None:
     end = min(start + chunk, request.length)
     wanted = max(0, cache.rounded_up(end) - had)
     _let_windows_pass(cache, request, request.computed, cache.windows, wanted)
-    rooms = [cache.available(DEVICE, kind) for kind in cache.windows]
-    end = min([end, *((had + room) * cache.config.page_size for room in rooms)])
+    free_pages = [cache.available(DEVICE, kind) for kind in cache.windows]
+    end = min([end, *((had + free) * cache.config.page_size for free in free_pages)])
     count = max(int(end <= start < request.length), cache.rounded_up(end) - had)
     if not _got(cache, request, cache.windows, count):
         return

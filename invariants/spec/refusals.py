@@ -67,8 +67,8 @@ def lacks_pages(
     after = _first_reply_that_helps(cache, kind, needed, hold)
     whom = cache.running[-1].number if retract and not after else NO_REQUEST
     reason: RefusalReason = "writing_back" if after else "no_pages"
-    room = cache.available(DEVICE, kind, hold)
-    say_refused(cache, reason, needed, room, request.number, kind, whom, after)
+    free = cache.available(DEVICE, kind, hold)
+    say_refused(cache, reason, needed, free, request.number, kind, whom, after)
 
 
 def _first_reply_that_helps(cache: Cache, kind: int, needed: int, hold: Hold) -> int:
@@ -79,19 +79,19 @@ def _first_reply_that_helps(cache: Cache, kind: int, needed: int, hold: Hold) ->
     something leaves; if nothing does, the first copy that keeps anything from going.
     """
     begun = list(cache.transfers.values())
-    rooms = [cache.available(DEVICE, kind, hold, begun[:at]) for at in range(len(begun) + 1)]
-    if rooms[0] < needed:
-        pairs = zip(begun, rooms[1:], strict=True)
-        return next((item.number for item, room in pairs if room >= needed), 0)
+    free_pages = [cache.available(DEVICE, kind, hold, begun[:at]) for at in range(len(begun) + 1)]
+    if free_pages[0] < needed:
+        pairs = zip(begun, free_pages[1:], strict=True)
+        return next((item.number for item, free in pairs if free >= needed), 0)
     leaving = [transfer for transfer in begun if transfer.frees.get(kind)]
-    room = cache.free(DEVICE, kind)
+    free = cache.free(DEVICE, kind)
     for transfer in leaving:
-        room += transfer.frees[kind]
-        if room >= needed:
+        free += transfer.frees[kind]
+        if free >= needed:
             return transfer.number
     keeping = [
         transfer
-        for transfer, before, after in zip(begun, rooms, rooms[1:], strict=False)
+        for transfer, before, after in zip(begun, free_pages, free_pages[1:], strict=False)
         if transfer.to == HOST and after > before
     ]
     return next((transfer.number for transfer in [*leaving[-1:], *keeping]), 0)

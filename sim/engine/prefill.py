@@ -114,8 +114,8 @@ class Prefills:
     def _chunk(self, left: int) -> int:
         """Tokens of the next chunk. One that does not complete a prompt ends with a page."""
         most = self._options.most_chunk
-        room = min(self._budget, most) if most else self._budget
-        return left if left <= room or not self._chunked else room - room % self._page_size
+        budget = min(self._budget, most) if most else self._budget
+        return left if left <= budget or not self._chunked else budget - budget % self._page_size
 
     def _first_chunk(self, sequence: Sequence) -> int:
         """Tokens of the first chunk. An engine that does not divide prompts computes what is not

@@ -103,8 +103,8 @@ class Estimated(Reserve):
 
     def admits(self, sequence: Sequence, running: Sequences) -> bool:
         expected = sum(min(running.left(sequence), _CLIP) for sequence in running.admitted.values())
-        room = running.pool.available * running.page_size - self._part * expected // _MILLION
-        return sequence.length + min(running.left(sequence), _CLIP) < room
+        tokens = running.pool.available * running.page_size - self._part * expected // _MILLION
+        return sequence.length + min(running.left(sequence), _CLIP) < tokens
 
     def idle(self) -> None:
         self._part = self._first

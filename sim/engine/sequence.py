@@ -334,10 +334,10 @@ class DecodeSet:
         self._gaps.join(sequence, self.steps)
         self._active[sequence.job.index] = sequence
         self._base += sequence.kv_tokens - sequence.since
-        room = len(sequence.table) * page_size - sequence.kv_tokens
+        free_tokens = len(sequence.table) * page_size - sequence.kv_tokens
         left = sequence.outputs - sequence.generated
-        kind = _FULL if room < left else _ENDS
-        sequence.due = (self.steps + min(room, left), kind)
+        kind = _FULL if free_tokens < left else _ENDS
+        sequence.due = (self.steps + min(free_tokens, left), kind)
         heappush(self._due, (*sequence.due, sequence.job.index))
 
     def leave(self, sequence: Sequence) -> None:

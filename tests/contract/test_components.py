@@ -16,8 +16,8 @@ from hicache.core.actions import Matched
 from hicache.core.components import Component, Full, known, settings_for
 from hicache.core.config import Config
 from hicache.core.core import Core
-from hicache.core.entries import Shape
 from hicache.core.events import Arrived, MatchWanted
+from hicache.core.plugins import Shape
 from hicache.core.tree import attach, label_of, new_child
 from hicache.core.types import Key, Pages, Tier
 from invariants.differential import DifferentialChecker

@@ -127,19 +127,19 @@ def test_pct_is_a_function_of_its_numbers_and_its_priorities_change() -> None:
 
 
 def test_a_long_path_that_is_written_back_takes_as_many_rounds_as_it_has_nodes() -> None:
-    room = 40
-    player = Player(configured(1, (room,), (room,), write_policy="write_back"))
-    for number in range(room):
+    host_pages = 40
+    player = Player(configured(1, (host_pages,), (host_pages,), write_policy="write_back"))
+    for number in range(host_pages):
         prompt = [0] * (number + 1)
         args = {"request": number, "tokens": pack(prompt), "space": "", "whole": False}
         OPS["arrive"].play(player, args)
-        player.feed(AdmitWanted(number, room))
+        player.feed(AdmitWanted(number, host_pages))
         player.settle()
         player.feed(Finished(number, player.key(player.jobs[number], len(prompt)), len(prompt)))
         del player.jobs[number]
-    assert len(list(player.core.view.nodes())) >= room
+    assert len(list(player.core.view.nodes())) >= host_pages
     drain(player)
-    assert player.core.view.pool(Tier.HOST, 0).free == room
+    assert player.core.view.pool(Tier.HOST, 0).free == host_pages
 
 
 def play(sequence: FuzzSequence) -> Played:

@@ -20,13 +20,13 @@ def test_a_refused_allocation_is_an_error_with_numbers() -> None:
 
 def test_pools_that_fit_one_by_one_are_refused_together(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(host, "available_bytes", lambda: 1000)
-    with host.room({"a": 600, "b": 400}):
+    with host.enough({"a": 600, "b": 400}):
         pass
     too_much = pytest.raises(CallerError, match=r"room for 1001 bytes \(a 600, b 401\).*1000 avail")
-    with too_much, host.room({"a": 600, "b": 401}):
+    with too_much, host.enough({"a": 600, "b": 401}):
         pass
     monkeypatch.setattr(host, "available_bytes", lambda: None)
-    with host.room({"a": 1 << 60}):
+    with host.enough({"a": 1 << 60}):
         pass
 
 
@@ -38,7 +38,7 @@ def test_ranks_of_a_machine_ask_one_at_a_time_and_see_what_others_took(
         pytest.skip("this system does not say what is resident")
     monkeypatch.setattr(host, "_LOCK", tmp_path / "lock")
     before = int(resident.read_text().split()[1])
-    with host.room({"pool": 64 << 20}), open(host._LOCK, "ab") as other:
+    with host.enough({"pool": 64 << 20}), open(host._LOCK, "ab") as other:
         with pytest.raises(BlockingIOError):
             fcntl.flock(other, fcntl.LOCK_EX | fcntl.LOCK_NB)
         buffer = host.allocate("pool", 64 << 20)

@@ -207,8 +207,8 @@ def test_diverged_cores_are_an_error_at_the_next_poll() -> None:
 
 def test_every_setting_that_differs_is_named_and_pools_take_the_smallest_size() -> None:
     config = Config(4, (8,), (30,))
-    room = replace(config, device_pages=(6,), host_pages=(40,))
-    agreed = lockstep(list(map(agree_on_settings, (config, room), local_groups(2))))
+    larger = replace(config, device_pages=(6,), host_pages=(40,))
+    agreed = lockstep(list(map(agree_on_settings, (config, larger), local_groups(2))))
     assert agreed == [replace(config, device_pages=(6,))] * 2
     offers = (config, replace(config, page_size=8), replace(config, write_policy="write_back"))
     with pytest.raises(CallerError, match=r"page_size, write_policy: .* rank 0 has page_size 4"):

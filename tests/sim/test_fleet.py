@@ -46,13 +46,13 @@ def test_each_replica_is_a_replay_of_what_was_sent_to_it(seed: int) -> None:
 def test_prefix_aware_hits_what_one_cache_would_where_all_fits() -> None:
     workload = conversations(6, 5)
     ceiling = rig.run(workload, 600, 0)
-    room = {"device": 200, "host": 0}
+    size = {"device": 200, "host": 0}
     total = sum(request.device_tokens + request.host_tokens for request in ceiling.requests)
-    aware, turns = (run(workload, (3, 0), name, **room) for name in ("prefix_aware", "round_robin"))
+    aware, turns = (run(workload, (3, 0), name, **size) for name in ("prefix_aware", "round_robin"))
     assert reused(aware) == total
     assert reused(turns) == total  # 6 clients in turn: each is always sent to the same replica
     unlucky = conversations(7, 5)  # a client's turns go to another replica each time
-    aware, turns = (run(unlucky, (3, 0), name, **room) for name in ("prefix_aware", "round_robin"))
+    aware, turns = (run(unlucky, (3, 0), name, **size) for name in ("prefix_aware", "round_robin"))
     assert reused(aware) == 4 * 7 * 24 + 7 * (12 + 24 + 36) > 2 * reused(turns)
 
 
@@ -188,13 +188,13 @@ def test_pages_that_the_decode_replica_has_are_not_moved() -> None:
 def test_a_full_decode_replica_makes_requests_wait_on_prefill() -> None:
     """Their pages stay there, and the wait is no part of the time to first token."""
     workload = alone(range(0, 8000, 1000), 22, 40)
-    room, tight = (run(workload, (1, 1), device=device, host=0) for device in (400, 16))
+    ample, tight = (run(workload, (1, 1), device=device, host=0) for device in (400, 16))
     waits = [
         max(trip.admitted_ns - trip.left_ns for trip in item.trips.values())
-        for item in (room, tight)
+        for item in (ample, tight)
     ]
     assert waits[1] > 10 * waits[0]
-    assert tight.requests[0].first_token_ns == room.requests[0].first_token_ns
+    assert tight.requests[0].first_token_ns == ample.requests[0].first_token_ns
 
 
 def test_only_pages_that_can_move_are_divided() -> None:

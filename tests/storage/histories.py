@@ -181,9 +181,9 @@ class History:
                 self.model.may.setdefault(key, set()).add(version)
                 self.model.unsure.add(_page(key))
         if not self.fault:
-            room = self.subject.capacity([self.model.sizes[key] for key in keys])
+            fits = self.subject.capacity([self.model.sizes[key] for key in keys])
             refused = [status for status in statuses if status is not Status.DONE]
-            assert len(refused) <= max(0, len(keys) - room), f"refused: {statuses}, room for {room}"
+            assert len(refused) <= max(0, len(keys) - fits), f"refused: {statuses}, room for {fits}"
 
     def is_late(self, key: str) -> None:
         """Its write or delete failed, and may be done all the same, at any time."""

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from traces import outside
+from traces import plugins
 from traces.cli import main
 
 from .rig import Patch, turns_of
@@ -16,7 +16,7 @@ def here(tmp_path: Path, monkeypatch: Patch) -> Iterator[None]:
     """The command runs in an empty folder, and forgets a user's own policies afterwards."""
     monkeypatch.chdir(tmp_path)
     yield
-    outside.forget()
+    plugins.forget()
 
 
 @pytest.fixture(scope="session")

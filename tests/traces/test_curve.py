@@ -107,10 +107,10 @@ def s3_fifo(paths: Plain, capacity: int) -> list[int]:
     main: list[int] = []
     ghost: list[int] = []
     uses: dict[int, int] = {}
-    room = capacity - max(1, capacity // 10)
+    most = capacity - max(1, capacity // 10)
 
     def evict() -> None:
-        if len(main) > room or not small:
+        if len(main) > most or not small:
             page = main.pop(0)
             if uses[page] > 0:
                 uses[page] -= 1
@@ -125,7 +125,7 @@ def s3_fifo(paths: Plain, capacity: int) -> list[int]:
             else:
                 resident.remove(page)
                 ghost.append(page)
-                del ghost[: max(0, len(ghost) - room)]
+                del ghost[: max(0, len(ghost) - most)]
 
     def use(page: int) -> None:
         if page in resident:

@@ -194,7 +194,7 @@ def test_what_ends_a_sweep_keeps_the_points_that_are_done(
 
 def test_the_version_covers_the_code_that_a_replay_imports() -> None:
     """What shows a result, or names one, does not change it."""
-    shown = {"traces.html", "traces.outside", "traces.start", "traces.terminal"}
+    shown = {"traces.html", "traces.plugins", "traces.start", "traces.terminal"}
     covered = set(work._DECIDES)
     deciding = [path for path in SOURCES if module_of(path).startswith(tuple(covered))]
     imported = {

@@ -15,7 +15,7 @@ from hicache.files import text_of
 from invariants.fuzz.sequence import MOST_BYTES, OURS, loads
 from invariants.production import BEGIN
 
-from .. import outside as entries
+from .. import plugins
 from ..fuzzing import core, engines
 from ..fuzzing.results import Tally, Target, documented, hunt, show
 from ..fuzzing.session import Session, engine_of
@@ -97,7 +97,7 @@ class Options(OptionRecord):
 
 def run(options: Options, command: str) -> int:
     """Returns 0, or the exit code of the worst failure that is not known."""
-    check_outputs({"sequence": options.replay, **entries.files()}, json=options.json)
+    check_outputs({"sequence": options.replay, **plugins.files()}, json=options.json)
     if options.replay:
         return _replay(options, options.replay, command)
     check_folder(options.output, f"--output {options.output}")
@@ -136,7 +136,7 @@ def _target(name: str, options: Options, seed: int, stack: ExitStack) -> Target:
     if options.source is not None:
         raise CallerError(f"--source: expected none for {OURS}; run a checkout's own command")
     items = tuple(core.configured(options.config).items())
-    work = core.Work(options.operations, items, options.output, entries.environment())
+    work = core.Work(options.operations, items, options.output, plugins.environment())
     return core.Core(work, options.jobs or 0, hash_seed=seed)
 
 

@@ -14,8 +14,8 @@ import numpy as np
 from hicache import models, registry
 from hicache.core.components import settings_for
 from hicache.core.config import Config
-from hicache.core.entries import Shape
 from hicache.core.errors import CallerError, CoreBug
+from hicache.core.plugins import Shape
 from hicache.devices.base import Direction
 from hicache.memory.pools import unmeasured_shapes
 from hicache.runtime.recording import parse
@@ -27,8 +27,8 @@ from sim.workload import Workload
 
 from ..devices.bench import DEVICES, Geometry, Timing, probe_of, warm
 from ..devices.runs import AtOnce, DeviceRun, OnSimulator, Service
-from ..outside import entry, spelled_out
-from ..outside import files as outside_files
+from ..plugins import files as outside_files
+from ..plugins import plugin, spelled_out
 from ..replaying.options import TraceOptions
 from ..terminal import options as read
 from ..terminal.options import option
@@ -48,7 +48,7 @@ class Options(TraceOptions):
     host_pages: int | None = option("host pool", *read.COUNT_OR_0)
     write_policy: str = option(
         lambda: spelled_out(registry.WRITE_POLICIES),
-        entry(registry.WRITE_POLICIES),
+        plugin(registry.WRITE_POLICIES),
         "POLICY",
         default="write_through",
     )

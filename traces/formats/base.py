@@ -92,15 +92,15 @@ class Jobs(Sequence[Job]):
             return
         apart = np.diff(instants)
         usual = int(np.median(apart))
-        room = np.minimum(np.append(apart, usual), usual)
+        gap = np.minimum(np.append(apart, usual), usual)
         if seed:
             draw = np.random.Generator(np.random.PCG64([seed, len(timed)]))
-            late = draw.integers(0, np.maximum(room, 1)[which])
+            late = draw.integers(0, np.maximum(gap, 1)[which])
             order = np.lexsort((late, which))
             arrivals[timed] = instants[which] + late[order]
             return
         turn = np.arange(len(timed)) - first[which]
-        step, rest = np.divmod(room, counts)  # turn * room could exceed 64 bits
+        step, rest = np.divmod(gap, counts)  # turn * room could exceed 64 bits
         arrivals[timed] = instants[which] + turn * step[which] + turn * rest[which] // counts[which]
 
     def space(self) -> None:

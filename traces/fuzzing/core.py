@@ -22,8 +22,7 @@ from invariants.fuzz.sequence import MOST_RANKS, FuzzSequence
 from invariants.fuzz.shrink import WAYS, Search
 from sim.errors import StuckError
 
-from .. import executors
-from .. import outside as entries
+from .. import executors, plugins
 from ..terminal import options as read
 from ..terminal.signals import alarm
 from ..terminal.streams import command_line
@@ -34,7 +33,7 @@ LEAST_S, PER_ENTRY_S = 60.0, 0.05  # far more than a sequence takes on a busy ma
 _POLICIES = {"write_policy": registry.WRITE_POLICIES, "eviction": registry.EVICTION_POLICIES}
 _SETTINGS: dict[str, Callable[[str], Any]] = {
     "components": read.choice([",".join(names) for names in COMPONENTS]),
-    **{key: entries.entry(package) for key, package in _POLICIES.items()},
+    **{key: plugins.plugin(package) for key, package in _POLICIES.items()},
     "ranks": read.between(1, MOST_RANKS),
     "passes": read.between(1, MOST_PASSES),
 }
@@ -63,16 +62,16 @@ def limit(entries: int) -> AbstractContextManager[None]:
 @dataclass(frozen=True)
 class Work:
     """Everything that a worker needs except the seed. A call plays one sequence. config: what is
-    not drawn. outside: policies of the user."""
+    not drawn. loaded: policies of the user."""
 
     operations: int
     config: tuple[tuple[str, Any], ...] = ()
     output: str = ""
-    outside: entries.Outside = ()
+    loaded: plugins.Loaded = ()
 
     def __call__(self, seed: int) -> Result:
         started = time.process_time_ns()
-        entries.load(self.outside)
+        plugins.load(self.loaded)
         with limit(self.operations):
             try:
                 outcome = play.generate(self.sample(seed), seed, self.operations)
@@ -133,7 +132,7 @@ class Work:
         words = ["hicache", "fuzz", "--seed", str(seed), "--sequences", "1"]
         words += ["--operations", str(self.operations)]
         for key, value in self.config:
-            text = entries.spelled(_POLICIES[key], value) if key in _POLICIES else value
+            text = plugins.spelled(_POLICIES[key], value) if key in _POLICIES else value
             words += ["--config", f"{key}={text}"]
         return command_line(words)
 
@@ -141,7 +140,7 @@ class Work:
 def outside_options() -> list[str]:
     """The options that load the policies of the user again."""
     keys = {package: key for key, package in _POLICIES.items()}
-    pairs = [(keys[package], text) for package, text in entries.environment() if package in keys]
+    pairs = [(keys[package], text) for package, text in plugins.environment() if package in keys]
     return [word for key, text in pairs for word in ("--config", f"{key}={text}")]
 
 

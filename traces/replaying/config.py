@@ -13,8 +13,8 @@ from typing import Any
 from hicache import registry
 from hicache.core.components import Component, residency, settings_for
 from hicache.core.config import Config
-from hicache.core.entries import Shape
 from hicache.core.errors import CallerError
+from hicache.core.plugins import Shape
 from hicache.core.types import Tier
 from hicache.models import ModelDescription
 from hicache.runtime.config_document import document, settings_names
@@ -526,11 +526,12 @@ def _retention(
     largest = max(
         (-(-final_length(job) // paged.page_size) for job in paged.jobs if result), default=0
     )
-    for tier, room in ((Tier.HOST, pools.host[0]), (Tier.DEVICE, pools.device[0] - largest)):
-        if pinned[tier] > max(0, room):
+    for tier, free_pages in ((Tier.HOST, pools.host[0]), (Tier.DEVICE, pools.device[0] - largest)):
+        if pinned[tier] > max(0, free_pages):
             raise CallerError(
-                f"--pin: expected at most {max(0, room)} pages on {tier.name.lower()}, beside the "
-                f"largest request there, found {pinned[tier]}; pin less, or enlarge that pool"
+                f"--pin: expected at most {max(0, free_pages)} pages on {tier.name.lower()}, "
+                f"beside the largest request there, found {pinned[tier]}; pin less, or enlarge "
+                "that pool"
             )
     return RetentionOptions(options.ttl or 0, tuple(result))
 

@@ -28,7 +28,7 @@ from ..formats import FORMATS, open_trace
 from ..formats.base import MAX_BLOCK_TOKENS, LogOptions, Trace, sampled
 from ..formats.reading import TEXT_BLOCK
 from ..formats.tables import parse_columns
-from ..outside import entry, files, spelled_out
+from ..plugins import files, plugin, spelled_out
 from ..terminal import options as read
 from ..terminal.options import Names, Option, OptionRecord, flag, option, rows
 from ..terminal.streams import command_line
@@ -352,11 +352,11 @@ class EngineOptions(OptionRecord):
     )
     times: str | None = timed(
         lambda: f"time model: {spelled_out(registry.TIMES)} (default: {DEFAULT_TIMES})",
-        entry(registry.TIMES),
+        plugin(registry.TIMES),
     )
     scheduler: str | None = timed(
         lambda: f"who is admitted next: {spelled_out(registry.SCHEDULERS)}",
-        entry(registry.SCHEDULERS),
+        plugin(registry.SCHEDULERS),
     )
 
     @property
@@ -393,13 +393,13 @@ class CacheOptions(OptionRecord):
     device_pages: int | None = option("the same in pages", *read.COUNT, excludes="device")
     write_policy: str | None = usual(
         lambda: f"copies to host: {spelled_out(registry.WRITE_POLICIES)} (default: {WRITE_POLICY})",
-        entry(registry.WRITE_POLICIES),
+        plugin(registry.WRITE_POLICIES),
         needs=(Need.HOST,),
     )
     exclusive: bool = option("a page that was loaded gives up its host copy", default=False)
     eviction: str = usual(
         lambda: f"eviction order: {spelled_out(registry.EVICTION_POLICIES)}",
-        entry(registry.EVICTION_POLICIES),
+        plugin(registry.EVICTION_POLICIES),
         default="lru",
     )
     ttl: int | None = option(
@@ -583,7 +583,7 @@ class ReplayOptions(
         return {**self.files, **files()}
 
     @property
-    def entries(self) -> list[tuple[str, str]]:
+    def plugins(self) -> list[tuple[str, str]]:
         """The policies, schedulers and time models that the options name, with their folders."""
         parsers = [(option.name, option.parse) for option in OPTIONS]
         return [

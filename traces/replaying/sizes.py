@@ -130,7 +130,7 @@ class Sizes:
         ranks = options.parallelism
         weights = stage_weight_bytes(model, ranks)
         self._weights = max(weights)
-        self._rooms = [max(0, ranks.attention_dp * (memory - each)) for each in weights]
+        self._budgets = [max(0, ranks.attention_dp * (memory - each)) for each in weights]
         self._window_pages = -(-self._window // page_size)
         self._least_window = self._window_pages + max(1, -(-self._interval // page_size))
         self._running = engine.max_running if options.mode == "timed" else 1
@@ -267,16 +267,16 @@ class Sizes:
                 value = self._given(name)
                 pages[name] = self._wanted(name, middle) if value is None else value
             fits = all(
-                sum(self._bytes[name][stage] * count for name, count in pages.items()) <= room
-                for stage, room in enumerate(self._rooms)
+                sum(self._bytes[name][stage] * count for name, count in pages.items()) <= budget
+                for stage, budget in enumerate(self._budgets)
             )
             low, high = (middle, high) if fits else (low, middle)
         return low
 
     def _most(self, name: str) -> int:
         """Pages of a component that would fit without the others."""
-        sizes = zip(self._rooms, self._bytes[name], strict=True)
-        return min(room // size for room, size in sizes if size)
+        sizes = zip(self._budgets, self._bytes[name], strict=True)
+        return min(budget // size for budget, size in sizes if size)
 
     def _no_room(self) -> TooLarge:
         named = self._options.hardware or HARDWARE

@@ -32,7 +32,7 @@ from sim.replica import LinkUse
 from sim.times import base as times
 from sim.times.base import Parallelism
 
-from .. import outside as entries
+from .. import plugins
 from ..error_bars import (
     KNOWN,
     MOST_QUEUEING,
@@ -76,7 +76,7 @@ _MOST_WAITING = 0.9
 _LEAST_REQUESTS = 10  # to tell a load, or in a batch
 _STUDENT = {5: 2.78, 10: 2.26, 20: 2.09}  # standard errors of the mean of so many, at 95 %
 _RULE_OF_THREE = 3
-_ROOM = 0.9  # of what the machine can do, for the advice
+_FREE = 0.9  # of what the machine can do, for the advice
 _MANY = 0.5  # refusals for each request
 _BY_PREFIX = "prefix_aware"  # the router that sends a prompt where its prefix is
 _NO_LACK = ("arriving", "fetching")  # refused until pages have arrived: no lack of pages
@@ -366,7 +366,7 @@ def _expected(play: Play, latency: Latency, queueing: float) -> ExpectedError:
     """The error to expect, from the judged runs that are nearest to this one."""
     settings = play.config
     validated = Validated(
-        times=entries.spelled(registry.TIMES, settings.times),
+        times=plugins.spelled(registry.TIMES, settings.times),
         hardware=settings.hardware.name,
         engine=settings.engine.profile.name,
         model=settings.model.name,
@@ -455,7 +455,7 @@ def limit_of(options: ReplayOptions, settings: ReplayConfig, paged: Paged, resul
 
 def slower(offered: float, speed: Fraction) -> str:
     """The speed or rate at which the machine keeps up: one digit, rounded down."""
-    wanted = float(speed) * _ROOM / offered
+    wanted = float(speed) * _FREE / offered
     places = -floor(log10(wanted))
     return f"{floor(wanted * 10**places) / 10**places:.{max(0, places)}f}"
 
@@ -482,8 +482,8 @@ def _of_cache(settings: ReplayConfig, paged: Paged, result: Result) -> Limit:
         why = f"no {'state' if is_state else 'window'} of {reason} for {tokens:,} of {lost}"
         place = core.components.index(reason)
         pool = 2 * use.capacity.device * settings.rank_page_bytes[place]
-        room = memory_of(settings.hardware) - settings.weight_bytes
-        fits = use.evicted != Pair(0, 0) and 2 * pool <= room
+        free_bytes = memory_of(settings.hardware) - settings.weight_bytes
+        fits = use.evicted != Pair(0, 0) and 2 * pool <= free_bytes
         return Limit(reason, why, (option,) if fits else ())
     if mostly and reason == BETWEEN:
         why = f"{lost} lie behind the last state, one for {settings.pools.interval:,} tokens"

@@ -333,8 +333,8 @@ class Machines:
         if demand.duration_s:
             times = self._times(candidate.machine)
             each = (demand.input_tokens + demand.output_tokens) // max(1, demand.requests)
-            room = settings.core.device_pages[0] * settings.core.page_size // max(1, each)
-            batch = max(1, min(settings.engine.max_running, room))
+            fitting = settings.core.device_pages[0] * settings.core.page_size // max(1, each)
+            batch = max(1, min(settings.engine.max_running, fitting))
             token_ns = times.layer_ns([], batch, batch * each) * times.layers / batch
             work_s = float(self._work_s(candidate).sum()) + demand.output_tokens * token_ns / 1e9
             busy = min(1.0, work_s / candidate.replicas / demand.duration_s)

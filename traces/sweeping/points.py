@@ -30,8 +30,7 @@ from typing import Any, BinaryIO, Self
 from hicache.core.errors import CallerError
 from hicache.version import VERSION
 
-from .. import executors
-from .. import outside as entries
+from .. import executors, plugins
 from ..formats import content_digest
 from ..formats.base import Trace
 from ..replaying import playing
@@ -84,7 +83,7 @@ def digest_of(path: str | None) -> str:
 
 def key_of(options: ReplayOptions, trace: str) -> str:
     """The key of a point. trace: the digest of the trace."""
-    sources = [entries.source_of(package, name) for package, name in options.entries]
+    sources = [plugins.source_of(package, name) for package, name in options.plugins]
     named = [path for name, path in options.files.items() if name != "trace"]
     full: dict[str, object] = {
         "decisions": decisions(),
@@ -261,9 +260,9 @@ def header_of(grid: Grid, command: str) -> dict[str, Any]:
 # -- points in workers
 
 
-def replayed(outside: entries.Outside, task: Task) -> Document:
+def replayed(loaded: plugins.Loaded, task: Task) -> Document:
     """The document of a point, in a worker."""
-    entries.load(outside)
+    plugins.load(loaded)
     # reference counting frees nearly everything of a replay, and a collection scans its tree
     gc.set_threshold(*_RARE)
     trace = opened_once(task.options)
@@ -455,7 +454,7 @@ def _run(tasks: Sequence[Task], how: How) -> Generator[Document]:
     if how.executor == executors.LOCAL:
         workers = min(workers or cores(), len(tasks)) or 1
     options = executors.JobOptions(_lost, forked=True)
-    work = partial(replayed, entries.environment())
+    work = partial(replayed, plugins.environment())
     yield from executors.run(how.executor, workers, work, tasks, options)
 
 

@@ -424,7 +424,7 @@ OUTPUT = output, "FILE"
 
 @dataclass(frozen=True, slots=True)
 class Names:
-    """A parser of names that can list them. known: the names. package: of entries to which users
+    """A parser of names that can list them. known: the names. package: of plugins to which users
     may add their own."""
 
     parse: Callable[[str], Any]

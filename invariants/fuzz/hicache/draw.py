@@ -14,8 +14,8 @@ from hicache import registry
 from hicache.core.components import known, residency, settings_for
 from hicache.core.config import Config
 from hicache.core.core import Core
-from hicache.core.entries import Shape
 from hicache.core.errors import CallerError
+from hicache.core.plugins import Shape
 from invariants.fuzz.draws import Draws
 from invariants.fuzz.hicache.operations import OPERATIONS, PLANS
 from invariants.fuzz.hicache.player import KINDS, Player
@@ -29,7 +29,7 @@ COMPONENTS = tuple(
 
 def _shipped(package: str) -> tuple[str, ...]:
     """Without what a user has added by now: a seed draws the same with it."""
-    return tuple(sorted(import_module(package).ENTRIES))
+    return tuple(sorted(import_module(package).PLUGINS))
 
 
 POLICIES = _shipped(registry.WRITE_POLICIES)

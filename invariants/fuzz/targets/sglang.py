@@ -303,13 +303,13 @@ class SGLang(Target):
         After a load it is admitted, and the rest computed."""
         plain = raw(request)
         if plain.needs_host_load_back():
-            if not self._room(plain, int(plain.mamba_host_hit_length > 0)):
+            if not self._fits(plain, int(plain.mamba_host_hit_length > 0)):
                 return None
             loaded = self._load(request, plain.host_hit_length)
             if loaded or not plain.host_hit_length:
                 return loaded
             self.counts["loads called off"] += 1
-        return 0 if self._room(plain) else None
+        return 0 if self._fits(plain) else None
 
     def _load(self, request: Any, promised: int) -> int:
         """Loads what hit on the host, as PrefillAdder.add_one_req does."""
@@ -328,7 +328,7 @@ class SGLang(Target):
         self.counts["loaded tokens"] += loaded
         return int(loaded)
 
-    def _room(self, request: Any, loads: int = 0) -> bool:
+    def _fits(self, request: Any, loads: int = 0) -> bool:
         """Whether its slots, its states and those of its load can be had, by evictions if need be
         (PrefillBudget.prepare_load_back)."""
         plain, page = self.plain, self.config["page"]

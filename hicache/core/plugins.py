@@ -1,9 +1,9 @@
-"""Entries by name: those of a module that lists `ENTRIES`, as the core's components and policies
+"""Plugins by name: those of a module that lists `PLUGINS`, as the core's components and policies
 do, or the files of a folder, which are imported only when they are asked for.
 
 Components have settings, whose base stands here: this file is not compiled, and an interpreted
-class cannot inherit from a compiled one. Users may add entries of their own for the life of the
-process. What an entry must be, the code that uses it knows.
+class cannot inherit from a compiled one. Users may add plugins of their own for the life of the
+process. What a plugin must be, the code that uses it knows.
 """
 
 import importlib
@@ -46,10 +46,10 @@ class ComponentSettings:
 
 
 def names(package: str) -> list[str]:
-    """The names of a package's entries, sorted: its modules, except `base` and those that begin
-    with an underscore, or its table `ENTRIES`; and the entries that were added."""
+    """The names of a package's plugins, sorted: its modules, except `base` and those that begin
+    with an underscore, or its table `PLUGINS`; and the plugins that were added."""
     package_module = importlib.import_module(package)
-    items = list(getattr(package_module, "ENTRIES", ()))
+    items = list(getattr(package_module, "PLUGINS", ()))
     items += [item.name for item in pkgutil.iter_modules(getattr(package_module, "__path__", ()))]
     own = [name for name in items if name != "base" and not name.startswith("_")]
     return sorted(_spelled(name) for name in (*own, *_added.get(package, ())))
@@ -67,12 +67,12 @@ def spellings(package: str) -> list[str]:
 
 
 def has(package: str, name: str) -> bool:
-    """Whether the package has an entry of this name."""
+    """Whether the package has a plugin of this name."""
     return _NAME.fullmatch(name) is not None and _spelled(name) in names(package)
 
 
 def load(package: str, name: str) -> Any:
-    """The entry that is listed or was added under this name, or the module of that name. Raises
+    """The plugin that is listed or was added under this name, or the module of that name. Raises
     CallerError for an unknown name."""
     stem = name.replace("-", "_")
     added = _added.get(package, {}).get(stem)
@@ -80,12 +80,12 @@ def load(package: str, name: str) -> Any:
         return added
     if not has(package, name):
         raise unknown(kind(package), name, spellings(package))
-    table = getattr(importlib.import_module(package), "ENTRIES", {})
+    table = getattr(importlib.import_module(package), "PLUGINS", {})
     return table[stem] if stem in table else importlib.import_module(f"{package}.{stem}")
 
 
-def add(package: str, name: str, entry: Any) -> None:
-    """Add an entry of the user for the life of this process: a class like those that the package
+def add(package: str, name: str, plugin: Any) -> None:
+    """Add a plugin of the user for the life of this process: a class like those that the package
     lists, or an object with the attributes of its modules. Raises CallerError if the name is not
     legal or taken."""
     added, stem = _added.setdefault(package, {}), name.replace("-", "_")
@@ -95,11 +95,11 @@ def add(package: str, name: str, entry: Any) -> None:
             f"{kind(package)}: expected a name in lower case that none of {taken} has, found "
             f"{name!r}; rename it"
         )
-    added[stem] = entry
+    added[stem] = plugin
 
 
 def remove(package: str, name: str) -> None:
-    """Remove an entry that was added. Does nothing if there is none."""
+    """Remove a plugin that was added. Does nothing if there is none."""
     _added.get(package, {}).pop(name.replace("-", "_"), None)
 
 

@@ -2,7 +2,7 @@
 
     --eviction ./mine.py:Mine     a class (or function) of a file, called without arguments
 
-Finds and loads such an entry, and passes it to other processes. Only entries that the command line
+Finds and loads such a plugin, and passes it to other processes. Only plugins that the command line
 names are loaded; a trace or sequence cannot name code.
 """
 
@@ -20,7 +20,7 @@ from hicache.core.errors import CallerError
 
 from .terminal.options import Names
 
-# By folder: the name that its modules define (empty: an entry is the maker itself), what an entry
+# By folder: the name that its modules define (empty: a plugin is the maker itself), what a plugin
 # must have, and the arguments with which
 # it is made here; None to make none.
 _KINDS: dict[str, tuple[str, tuple[str, ...], tuple[Any, ...] | None]] = {
@@ -31,11 +31,11 @@ _KINDS: dict[str, tuple[str, tuple[str, ...], tuple[Any, ...] | None]] = {
 }
 _texts: dict[tuple[str, str], str] = {}  # the text of the option, by package and name
 
-Outside: TypeAlias = tuple[tuple[str, str], ...]  # package and text of the option
+Loaded: TypeAlias = tuple[tuple[str, str], ...]  # package and text of the option
 
 
-def entry(package: str) -> Names:
-    """Returns a parser of an option's value: a built-in name, or an entry of the user."""
+def plugin(package: str) -> Names:
+    """Returns a parser of an option's value: a built-in name, or a plugin of the user."""
 
     def parse(text: str) -> str:
         try:
@@ -47,12 +47,12 @@ def entry(package: str) -> Names:
 
 
 def spelled_out(package: str) -> str:
-    """The entries of a folder, for a help text."""
+    """The plugins of a folder, for a help text."""
     return f"{', '.join(registry.spellings(package))}, or path.py:Name"
 
 
 def find(package: str, text: str) -> str:
-    """The name of the entry for this text. Loads an entry of the user. Raises CallerError."""
+    """The name of the plugin for this text. Loads a plugin of the user. Raises CallerError."""
     stem = text.replace("-", "_")
     for name in registry.spellings(package):
         if name.replace("-", "_") == stem:
@@ -67,18 +67,18 @@ def find(package: str, text: str) -> str:
 
 
 def spelled(package: str, name: str) -> str:
-    """The text with which the user named this entry; the name itself for a built-in one."""
+    """The text with which the user named this plugin; the name itself for a built-in one."""
     return _texts.get((package, name), name)
 
 
 def source_of(package: str, name: str) -> str | None:
-    """The file with the code of a user's entry; None for a built-in one."""
+    """The file with the code of a user's plugin; None for a built-in one."""
     text = _texts.get((package, name))
     return text and text.rpartition(":")[0]
 
 
-def environment() -> Outside:
-    """All entries that were loaded here, as arguments of `load` in another process."""
+def environment() -> Loaded:
+    """All plugins that were loaded here, as arguments of `load` in another process."""
     return tuple((package, text) for (package, _), text in _texts.items())
 
 
@@ -94,15 +94,15 @@ def forget() -> None:
     _texts.clear()
 
 
-def load(outside: Sequence[Sequence[str]]) -> None:
-    """Loads the entries that another process was given, unless they are loaded already."""
-    for package, text in outside:
+def load(loaded: Sequence[Sequence[str]]) -> None:
+    """Loads the plugins that another process was given, unless they are loaded already."""
+    for package, text in loaded:
         if text not in _texts.values():
             find(package, text)
 
 
 def _added(package: str, text: str) -> str:
-    """The name of an entry of the user's file, which is known from now on."""
+    """The name of a plugin of the user's file, which is known from now on."""
     path, _, attribute = text.rpartition(":")
     if not os.path.isfile(path):
         raise CallerError(f"expected path.py:Name of a file, found no file {path!r}")
