@@ -76,7 +76,7 @@ _MOST_WAITING = 0.9
 _LEAST_REQUESTS = 10  # to tell a load, or in a batch
 _STUDENT = {5: 2.78, 10: 2.26, 20: 2.09}  # standard errors of the mean of so many, at 95 %
 _RULE_OF_THREE = 3
-_FREE = 0.9  # of what the machine can do, for the advice
+_PART = 0.9  # of what the machine can do, for the advice
 _MANY = 0.5  # refusals for each request
 _BY_PREFIX = "prefix_aware"  # the router that sends a prompt where its prefix is
 _NO_LACK = ("arriving", "fetching")  # refused until pages have arrived: no lack of pages
@@ -455,7 +455,7 @@ def limit_of(options: ReplayOptions, settings: ReplayConfig, paged: Paged, resul
 
 def slower(offered: float, speed: Fraction) -> str:
     """The speed or rate at which the machine keeps up: one digit, rounded down."""
-    wanted = float(speed) * _FREE / offered
+    wanted = float(speed) * _PART / offered
     places = -floor(log10(wanted))
     return f"{floor(wanted * 10**places) / 10**places:.{max(0, places)}f}"
 
