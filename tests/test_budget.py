@@ -13,7 +13,7 @@ MOST = {
     "lines of tests": 28_710,
     "files of source": 298,
     "files of tests": 194,
-    "words of pages": 37_953,
+    "words of pages": 37_943,
 }
 
 
