@@ -41,7 +41,8 @@ wheel: compiled
 	@ls dist/*.whl
 
 check: $(VENV)/.full
-	@$(MAKE) --no-print-directory lint invariants fuzz test
+	@$(MAKE) --no-print-directory -j 2 --output-sync=target lint invariants
+	@$(MAKE) --no-print-directory fuzz test
 
 check-newest: $(VENV)/.full
 	$(BIN)/python -m tests.newest
