@@ -55,15 +55,13 @@ def test_a_salt_that_no_key_can_have_is_not_kept(opened: Opened) -> None:
 
 
 @pytest.mark.parametrize("chunk", [8, 64])
-@pytest.mark.parametrize(("kinds", "room"), [("full", 2), ("full", 9), ("window", 2), ("state", 2)])
-def test_pages_are_saved_or_counted_as_unsaved(
-    opened: Opened, kinds: str, host_pages: int, chunk: int
-) -> None:
-    playing = opened(Setting(kinds, host_pages=host_pages, chunk=chunk))
+@pytest.mark.parametrize(("kinds", "host"), [("full", 2), ("full", 9), ("window", 2), ("state", 2)])
+def test_pages_are_saved_or_unsaved(opened: Opened, kinds: str, host: int, chunk: int) -> None:
+    playing = opened(Setting(kinds, host_pages=host, chunk=chunk))
     hit(playing, PROMPT)
     counts, pages = playing.scheduler.counts, len(PROMPT) // playing.scheduler.groups.page
     assert counts["saved_pages"] + counts["unsaved_pages"] == pages
-    assert bool(counts["unsaved_pages"]) == (host_pages < pages)
+    assert bool(counts["unsaved_pages"]) == (host < pages)
 
 
 def begun(playing: Playing, name: str, local: Sequence[Any], external: int) -> Request:
