@@ -420,7 +420,7 @@ def _fitting(state: State, nodes: list[Wanted]) -> list[Wanted]:
     for node, components in nodes:
         for index in components:
             free_pages[index] -= len(copy_of(node, DEVICE, index))
-        if min(free_pages) < 0:
+        if min(free_pages[index] for index in components) < 0:
             break
         fitting.append((node, components))
     return fitting

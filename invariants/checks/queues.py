@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from hicache.core.actions import Admitted, Backup, Cached, Evicted, Fetch, Granted, Refused
-from hicache.core.events import EvictWanted, TimePassed
+from hicache.core.events import EvictWanted, FetchDone, TimePassed
 from hicache.core.lru import Entry
 from hicache.core.node import Node
 from hicache.core.view import CoreView
@@ -16,6 +16,7 @@ from invariants.shadow.record import DEVICE, HOST, NodeRecord
 from invariants.shadow.shadow import Shadow
 from invariants.spec.kinds import Facts, Order
 
+_OTHERWISE = (FetchDone, TimePassed)  # what free: states beyond the limit of a path, the expired
 _NAMES = ("candidate on device", "candidate on host", "host copy also on device")
 
 
@@ -155,7 +156,7 @@ class Coldest(Check):
     def totals(self, shadow: Shadow, view: CoreView) -> None:
         if shadow.width == 1 and shadow.history:
             self._short(shadow, view)
-        if not shadow.history or not shadow.nodes.lost or type(shadow.event) is TimePassed:
+        if not shadow.history or not shadow.nodes.lost or type(shadow.event) in _OTHERWISE:
             return
         victims: dict[int, tuple[NodeRecord, int, list[int]]] = {}
         for item in shadow.outcomes:

@@ -37,9 +37,7 @@ class NodeRecord:
         self.end_page = 0
         self.span = 0  # pages of the run
         self.pages: list[Pages | None] = [None] * (2 * width)
-        self.last_pages: object = (
-            None  # what the node had as its pages: each change makes another tuple
-        )
+        self.last_pages: object = None  # of the node; each change makes another tuple
         self.locked = [0] * (2 * width)  # expected holders of locks in each slot
         self.tags: Tags = NO_TAGS
         self.digests: tuple[bytes, ...] | None = None
