@@ -45,11 +45,12 @@ class Progress(Check):
             return item.after  # whether it was to load is for the specification to say
         pages, need = shadow.pages[at], shadow.kinds[at].need
         holds, last = np.zeros_like(pages.locks), np.zeros_like(pages.owner)
-        backups: dict[TransferId, int] = {}
-        for number, transfer in shadow.transfers.open.items():
+        opened = shadow.transfers.open
+        backups = {number: 0 for number, each in opened.items() if type(each.action) is Backup}
+        for number, transfer in opened.items():
             used = [use.busy for use in transfer.uses if use.at == at]
             for move in (move for move in transfer.moves if move.at == at):
-                if type(transfer.action) is Backup:
+                if number in backups:
                     used.append(move.source)
                     backups[number] = len(move.source) * bool(view.transfers[number].frees[at])
                 elif type(transfer.action) is Load and transfer.request < 0:

@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from itertools import islice
 from typing import Any
 
 from hicache.core.actions import Admitted, Backup, Cached, Evicted, Fetch, Granted, Refused
@@ -243,8 +244,10 @@ def _in_backups(shadow: Shadow, view: CoreView) -> Iterator[Node]:
         path, backup = shadow.nodes.path(transfer.nodes[0]), view.transfers[number]
         if not backup.evicts:
             locked.update(path)
-        elif backup.frees[0] and len(path) > 1 and path[1].node is not None:
-            yield path[1].node
+        elif backup.frees[0]:
+            above = [record.node for record in path[1:] if record.node is not None]
+            stay = (node for node in above if not any(x.transfer.evicts for x in node.segments))
+            yield from islice(stay, 1)
     for record, count in locked.items():
         alone = record.locked[0] == count and not any(record.locked[1 : shadow.width])
         if alone and record.node is not None and record.id not in view.touched:

@@ -1,8 +1,4 @@
-"""The shadow state's record of all nodes of the tree, and sums over them.
-
-Lives here: retracting old and claiming new facts of nodes, which prefixes are cached, and the
-reference clock.
-"""
+"""The shadow state's record of all nodes of the tree, and sums over them."""
 
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
