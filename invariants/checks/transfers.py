@@ -59,9 +59,11 @@ class LiveAck(Check):
             self.fail(f"transfer {number} was answered, but was not open", story.transfer(number))
         if not getattr(item, "ok", False) or type(item) not in (LoadDone, BackupDone):
             return
-        tier = Tier.HOST if type(item) is LoadDone else Tier.DEVICE
-        for move in shadow.answered.moves if shadow.answered is not None else ():
-            for code in {*shadow.pool(tier, move.at).owner[move.source].tolist()}:
+        tier, done = Tier.HOST if type(item) is LoadDone else Tier.DEVICE, shadow.answered
+        for move, (before, _) in zip(done.moves, done.generations, strict=True) if done else ():
+            pages = shadow.pool(tier, move.at)
+            kept = move.source[pages.pool.generation[move.source] == before]
+            for code in {*pages.owner[kept].tolist()}:
                 if code & KIND_MASK == NODE:
                     self._landed(shadow, shadow.nodes.by_id[code >> KIND_BITS], move.at, tier)
 

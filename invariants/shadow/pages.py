@@ -1,14 +1,11 @@
 """The shadow state's record of one pool's pages: owner, content, locks, readers and writer.
 
-Lives here: the page arrays of one component on one tier, and retracting and claiming pages. It
-records clashes; checks report them.
-
-    owner       0, or id * 4 + kind of the only holder
-    content     tag of the prefix whose bytes the page holds (POISON: not written)
-    locks       number of locks: admitted requests that share it, pins of open transfers
-    busy        number of open actions that read or write it
-    writer      the open action that writes it, 0 if none
-    generation  the pool's generation when the page was last claimed
+owner       0, or id * 4 + kind of the only holder
+content     tag of the prefix whose bytes the page holds (POISON: not written)
+locks       number of locks: admitted requests that share it, pins of open transfers
+busy        number of open actions that read or write it
+writer      the open action that writes it, 0 if none
+generation  the pool's generation when the page was last claimed
 """
 
 from collections.abc import Sequence

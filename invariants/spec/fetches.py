@@ -41,7 +41,7 @@ def _fetch_or_say_why_not(cache: Cache, lookup: StorageTransfer) -> PrefetchEnd 
     if len(kinds) == 1:  # a shorter prefix is of use too
         lacks = [lacks[FULL][: max(0, free[FULL])]]
         end = max(lacks[FULL], default=first - 1) + 1
-    fits = all(len(depths) <= most for depths, most in zip(lacks, free, strict=True))
+    fits = all(len(depths) <= max(0, most) for depths, most in zip(lacks, free, strict=True))
     if not (fits and _continues_on_host(cache, lookup.key, first + lookup.found_pages)):
         return "no_host_pages"
     if not prefetching.is_worth_it(cache, end - first):
