@@ -8,7 +8,7 @@ SOURCE = ("hicache", "sim", "invariants", "traces")
 MOST = {
     "lines of hicache": 22_082,
     "lines of sim": 8_693,
-    "lines of invariants": 18_495,
+    "lines of invariants": 18_508,
     "lines of traces": 16_289,
     "lines of tests": 28_705,
     "files of source": 298,

@@ -10,7 +10,9 @@ from hicache.core.types import Tier, TransferId
 from hicache.core.view import CoreView
 from invariants.base import LIVENESS, Check
 from invariants.shadow import story
+from invariants.shadow.pages import KIND_BITS, KIND_MASK, NODE
 from invariants.shadow.shadow import Shadow
+from invariants.shadow.transfers import TransferRecord
 
 
 class Progress(Check):
@@ -49,10 +51,11 @@ class Progress(Check):
         backups = {number: 0 for number, each in opened.items() if type(each.action) is Backup}
         for number, transfer in opened.items():
             used = [use.busy for use in transfer.uses if use.at == at]
+            if number in backups and view.transfers[number].frees[at]:
+                backups[number] = _of_its_nodes(shadow, transfer, at)
             for move in (move for move in transfer.moves if move.at == at):
                 if number in backups:
                     used.append(move.source)
-                    backups[number] = len(move.source) * bool(view.transfers[number].frees[at])
                 elif type(transfer.action) is Load and transfer.request < 0:
                     last[move.target] = (shadow.transfers.reader(transfer) or transfer).id
             for some in used:
@@ -107,6 +110,14 @@ class Progress(Check):
             story.request(item.request),
             story.transfer(item.after),
         )
+
+
+def _of_its_nodes(shadow: Shadow, backup: TransferRecord, at: int) -> int:
+    """How many device pages of a component the nodes have of which it copies any component."""
+    owners = [shadow.pages[move.at].owner[move.source] for move in backup.moves]
+    codes = {code for some in owners for code in some.tolist() if code & KIND_MASK == NODE}
+    known = [shadow.nodes.by_id[code >> KIND_BITS].pages[at] for code in codes]
+    return sum(len(some) for some in known if some is not None)
 
 
 CHECKS = (Progress,)

@@ -176,7 +176,9 @@ class ParentBackedUp(Check):
         if item.tier or item.demoted or shadow.width > 1 or others & {TimePassed, Refused}:
             return
         node = record.node if record is not None and shadow.writes.on_evict else None
-        free = shadow.host.pool.available - sum(shadow.config.exchange_pages)
+        evicted = [each for each in shadow.outcomes if type(each) is Evicted and each.tier]
+        dropped = sum(len(each.pages) for each in evicted)  # with their node, though locked before
+        free = shadow.host.pool.available - sum(shadow.config.exchange_pages) - dropped
         if node is not None and not node.host_refused and node.end_page + len(item.pages) < free:
             self.fail(f"node {node.id} left the device without a copy", story.node(node.id))
 
