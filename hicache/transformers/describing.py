@@ -24,7 +24,7 @@ from transformers import DynamicCache
 from hicache.models.base import ModelDescription, PoolDescription
 
 from . import UnsupportedModelError
-from .layers import FULL, KINDS, ORDER, Described, DescribedLayer, New, RowsOf
+from .layers import FULL, KINDS, ORDER, Described, New, RowsOf
 from .live import LiveCache
 
 # The argument of a model that is its cache: releases from 5.24 on have the first.
@@ -68,10 +68,9 @@ def describe(model: Any, page_size: int) -> Described:
             f"library's DynamicCache, found {type(error).__name__}: {text}"
         ) from error
     pools: dict[str, PoolDescription] = {}
-    layers = []
-    for number, layer in enumerate(cache.layers):
-        kind = KINDS[type(layer).__name__]
-        layers.append(DescribedLayer(kind, _named(pools, kind.rows(layer), number)))
+    layers = [KINDS[type(layer).__name__](layer) for layer in cache.layers]
+    for number, layer in enumerate(layers):
+        layer.rows = _named(pools, layer.rows, number)
     if FULL not in {pool.component for pool in pools.values()}:
         logical = PoolDescription("pages", FULL, "logical", (), (), 1, 0)
         pools = {"pages": logical, **pools}

@@ -5,8 +5,7 @@ write a class and name it in `KINDS`.
 """
 
 from collections.abc import Mapping, Sequence
-from copy import deepcopy
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -49,29 +48,22 @@ class Rows:
 RowsOf = tuple[Rows, ...]
 Past = Mapping[str, torch.Tensor]  # rows by name: those from `Rows.first_needed` on
 New = dict[str, torch.Tensor]  # rows by name: those of the tokens of a pass
-
-
-@dataclass(slots=True)
-class Seen:
-    """What a layer was given in its passes, in order: arguments of its updates."""
-
-    keys: list[torch.Tensor] = field(default_factory=list)
-    values: list[torch.Tensor] = field(default_factory=list)
+Seen = tuple[list[torch.Tensor], list[torch.Tensor]]  # keys and values of a layer's updates
 
 
 class Empty:
-    """Layers that keep nothing: those without attention, and those that read another layer's cache.
-    The base of all kinds. `layer` is an object of the library."""
+    """A layer that keeps nothing: one without attention, or that reads another layer's cache. The
+    base of all kinds. rows: what a layer of this place keeps."""
 
-    def rows(self, layer: Any) -> RowsOf:
-        """What the layer keeps, from the tensors of a layer that has seen some tokens."""
-        return ()
+    rows: RowsOf = ()
 
-    def put(self, layer: Any, rows: RowsOf, past: Past, tokens: int) -> None:
-        """Make a new layer one that has seen `tokens` tokens, whole pages, at least one. rows: what
-        `rows` returned for a layer of this place."""
+    def __init__(self, layer: Any) -> None:
+        """layer: an object of the library, here and below; it has seen some tokens."""
 
-    def take(self, layer: Any, rows: RowsOf, seen: Seen) -> New:
+    def put(self, layer: Any, past: Past, tokens: int) -> None:
+        """Make a new layer one that has seen `tokens` tokens, whole pages, at least one."""
+
+    def take(self, seen: Seen) -> New:
         """The rows that passes have added, but for states."""
         return {}
 
@@ -88,7 +80,7 @@ class Full(Empty):
 
     name, component = "kv", FULL
 
-    def rows(self, layer: Any) -> RowsOf:
+    def __init__(self, layer: Any) -> None:
         keys, values = layer.keys, layer.values
         if keys is None or keys.shape[1] != values.shape[1]:
             raise UnsupportedModelError(
@@ -102,10 +94,10 @@ class Full(Empty):
         dtype = torch.promote_types(keys.dtype, values.dtype)  # under torch.autocast they differ
         window = layer.sliding_window if self.component == WINDOW else 0
         pool = PoolDescription(self.name, self.component, *form, _name(dtype), window=window)
-        return (Rows(self.name, pool, dtype, widths),)
+        self.rows = (Rows(self.name, pool, dtype, widths),)
 
-    def put(self, layer: Any, rows: RowsOf, past: Past, tokens: int) -> None:
-        [item] = rows
+    def put(self, layer: Any, past: Past, tokens: int) -> None:
+        [item] = self.rows
         both = past[item.name].unbind(1)
         if item.widths:
             both = torch.split(both[0], list(item.widths), dim=-1)
@@ -113,13 +105,13 @@ class Full(Empty):
         layer.lazy_initialization(keys, values)
         layer.keys, layer.values = keys, values
 
-    def take(self, layer: Any, rows: RowsOf, seen: Seen) -> New:
-        [item] = rows
+    def take(self, seen: Seen) -> New:
+        [item] = self.rows
         keys, values = (
             (tensors[0] if len(tensors) == 1 else torch.cat(tensors, dim=2))[0]
             .transpose(0, 1)
             .to(item.dtype)
-            for tensors in (seen.keys, seen.values)
+            for tensors in seen
         )
         if item.widths:
             return {item.name: torch.cat((keys, values), dim=-1).unsqueeze(1)}
@@ -134,8 +126,8 @@ class Window(Full):
 
     name, component = "window", WINDOW
 
-    def put(self, layer: Any, rows: RowsOf, past: Past, tokens: int) -> None:
-        super().put(layer, rows, past, tokens)
+    def put(self, layer: Any, past: Past, tokens: int) -> None:
+        super().put(layer, past, tokens)
         layer.cumulative_length = tokens
 
 
@@ -143,24 +135,23 @@ class State(Empty):
     """The states of linear attention and of convolutions. Each is one row, and stands for all
     tokens read so far."""
 
-    def rows(self, layer: Any) -> RowsOf:
-        result = []
+    def __init__(self, layer: Any) -> None:
         for name, state in _states(layer).items():
             form = ("state", (), ("state",), 1, state.numel(), _name(state.dtype))
             pool = PoolDescription(name, STATE, *form, page_rows=1, window=1)
-            result.append(Rows(name, pool, state.dtype, shape=state.shape))
-        return tuple(result)
+            self.rows += (Rows(name, pool, state.dtype, shape=state.shape),)
 
-    def put(self, layer: Any, rows: RowsOf, past: Past, tokens: int) -> None:
+    def put(self, layer: Any, past: Past, tokens: int) -> None:
         """They are copied, since the layer writes to them."""
-        for row in rows:
-            name, _, digits = row.name.rpartition("_")
-            number, state = int(digits), past[row.name].reshape(row.shape)
-            layer.lazy_initialization(**{f"{name}_states": state, "state_idx": number})
-            getattr(layer, f"{name}_states")[number].copy_(state)
-            layer.has_previous_state[number] = True
-            if layer.device is None:
-                layer.device = state.device
+        for row in self.rows:
+            if row.pool.component == STATE:
+                name, _, digits = row.name.rpartition("_")
+                number, state = int(digits), past[row.name].reshape(row.shape)
+                layer.lazy_initialization(**{f"{name}_states": state, "state_idx": number})
+                getattr(layer, f"{name}_states")[number].copy_(state)
+                layer.has_previous_state[number] = True
+                if layer.device is None:
+                    layer.device = state.device
 
     def state(self, layer: Any) -> New:
         """Copies, [1, 1, 1, elements] each."""
@@ -173,17 +164,17 @@ class State(Empty):
 class Hybrid(State):
     """States, and the keys and values of full attention or of a window, as the layer has them."""
 
-    def rows(self, layer: Any) -> RowsOf:
-        return (*_attention(layer).rows(layer), *super().rows(layer))
+    def __init__(self, layer: Any) -> None:
+        super().__init__(layer)
+        self._attention = (Window if getattr(layer, "is_sliding", False) else Full)(layer)
+        self.rows = (*self._attention.rows, *self.rows)
 
-    def put(self, layer: Any, rows: RowsOf, past: Past, tokens: int) -> None:
-        keys = tuple(row for row in rows if row.pool.component != STATE)
-        _attention(layer).put(layer, keys, past, tokens)
-        super().put(layer, rows[len(keys) :], past, tokens)
+    def put(self, layer: Any, past: Past, tokens: int) -> None:
+        self._attention.put(layer, past, tokens)
+        super().put(layer, past, tokens)
 
-    def take(self, layer: Any, rows: RowsOf, seen: Seen) -> New:
-        keys = tuple(row for row in rows if row.pool.component != STATE)
-        return _attention(layer).take(layer, keys, seen)
+    def take(self, seen: Seen) -> New:
+        return self._attention.take(seen)
 
 
 def _name(dtype: torch.dtype) -> str:
@@ -194,10 +185,6 @@ def _name(dtype: torch.dtype) -> str:
             "with one of these types"
         )
     return _NAMES[dtype]
-
-
-def _attention(layer: Any) -> Full:
-    return Window() if getattr(layer, "is_sliding", False) else Full()
 
 
 def _states(layer: Any) -> dict[str, torch.Tensor]:
@@ -216,22 +203,14 @@ def _states(layer: Any) -> dict[str, torch.Tensor]:
 
 
 # By the names of the library's classes.
-KINDS: dict[str, Empty] = {
-    "DummyLayer": Empty(),
-    "DynamicLayer": Full(),
-    "DynamicSlidingWindowLayer": Window(),
-    "LinearAttentionLayer": State(),
-    "LinearAttentionAndFullAttentionLayer": Hybrid(),
-    "LinearAttentionAndSlidingWindowAttentionLayer": Hybrid(),
+KINDS: dict[str, type[Empty]] = {
+    "DummyLayer": Empty,
+    "DynamicLayer": Full,
+    "DynamicSlidingWindowLayer": Window,
+    "LinearAttentionLayer": State,
+    "LinearAttentionAndFullAttentionLayer": Hybrid,
+    "LinearAttentionAndSlidingWindowAttentionLayer": Hybrid,
 }
-
-
-@dataclass(frozen=True, slots=True)
-class DescribedLayer:
-    """One layer of a library cache."""
-
-    kind: Empty
-    rows: RowsOf
 
 
 @dataclass(frozen=True, slots=True)
@@ -242,7 +221,7 @@ class Described:
 
     model: ModelDescription
     template: Sequence[Any]
-    layers: tuple[DescribedLayer, ...]
+    layers: tuple[Empty, ...]
     argument: str
     longest: int
 
@@ -255,7 +234,3 @@ class Described:
         """Of the widest window; 0 without one."""
         pools = [pool for pool in self.model.pools if pool.component == WINDOW]
         return max((pool.window for pool in pools), default=0)
-
-    def fresh(self) -> list[Any]:
-        """New layers that have seen no token."""
-        return deepcopy(list(self.template))

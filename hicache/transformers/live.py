@@ -5,6 +5,7 @@ It goes through every pass of the request, and hooks on the model tell it what e
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from copy import deepcopy
 from typing import Any
 
 import numpy as np
@@ -37,13 +38,13 @@ class LiveCache(DynamicCache):  # type: ignore[misc]
         super().__init__()
         self.layer_class_to_replicate = None
         self.described = described
-        self.layers = described.fresh()
-        self.seen = [Seen() for _ in self.layers]
+        self.layers = deepcopy(list(described.template))
+        self.seen: list[Seen] = [([], []) for _ in self.layers]
         self.states: dict[int, States] = {}
         self.count = len(reused)
         if past:
             for item, layer, rows in zip(described.layers, self.layers, past, strict=True):
-                item.kind.put(layer, item.rows, rows, self.count)
+                item.put(layer, rows, self.count)
         self.fitting = described.longest
         self.wanted: set[int] = set()
         self.first_of_generate = False
@@ -59,20 +60,19 @@ class LiveCache(DynamicCache):  # type: ignore[misc]
     def update(
         self, key_states: Any, value_states: Any, layer_idx: int, *args: Any, **kwargs: Any
     ) -> Any:
-        seen = self.seen[layer_idx]
-        seen.keys.append(_alone(key_states))
-        seen.values.append(_alone(value_states))
+        for seen, states in zip(self.seen[layer_idx], (key_states, value_states), strict=True):
+            seen.append(_alone(states))
         return super().update(key_states, value_states, layer_idx, *args, **kwargs)
 
     def taken(self) -> list[New]:
         """The rows that all passes have added to each layer."""
-        layers = zip(self.described.layers, self.layers, self.seen, strict=True)
-        return [item.kind.take(layer, item.rows, seen) for item, layer, seen in layers]
+        layers = zip(self.described.layers, self.seen, strict=True)
+        return [item.take(seen) for item, seen in layers]
 
     def states_now(self) -> States:
         """Copies of the states of all layers."""
         layers = zip(self.described.layers, self.layers, strict=True)
-        return [item.kind.state(layer) for item, layer in layers]
+        return [item.state(layer) for item, layer in layers]
 
     def tokens(self) -> list[int]:
         """The tokens whose rows the cache has."""
