@@ -18,7 +18,7 @@ import os
 import sqlite3
 import sys
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
@@ -36,7 +36,7 @@ _CHANGED = 32  # values of one change, so that the reserve has room for it
 _MOST_TOUCHED = 4096
 _MOST_LOG, _MOST_RESERVE, _LEAST_RESERVE = 16 << 20, 1 << 20, 64 << 10  # bytes
 _PART = 16  # of the disk, 1 in so many, is for the log and the reserve
-_MOST_BYTES, _MOST_BUFFERS = 2 << 20, 1024  # of one call; IOV_MAX of Linux
+_MOST_BYTES = 2 << 20  # of one call
 _PUNCH = 3  # FALLOC_FL_PUNCH_HOLE and FALLOC_FL_KEEP_SIZE
 _LIBC = ctypes.CDLL(None, use_errno=True)
 NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
@@ -178,12 +178,8 @@ def move(file: int, row: Row, value: Value, reading: bool) -> Status:
     the file ends before."""
     runs = [(start * BLOCK, blocks * BLOCK) for start, blocks in row.runs]
     call = os.preadv if reading else os.pwritev
-    small = len(runs) == 1 and row.length <= _MOST_BYTES and len(value) <= _MOST_BUFFERS
+    at = length = 0
     try:
-        if small and call(file, value, runs[0][0]) == row.length:
-            step()
-            return Status.DONE
-        at = length = 0
         for buffer in value:
             left = buffer.cast("B")
             while left:
@@ -267,28 +263,23 @@ class Index:
         self._most = size_bytes // BLOCK if size_bytes else data.first[0]
         self._owner, self._alive = owner, alive
         self._lock = threading.RLock()
-        self._changes = 0
         self._touched: dict[int, None] = {}  # pages that were used, the last one last
         self._unreleased: set[int] = set()  # values
 
     # -- what a store asks
 
-    def find(self, keys: Sequence[str]) -> tuple[dict[str, Row], tuple[int, int]]:
-        """The rows of the keys that are stored, and a stamp for `moved`."""
+    def find(self, keys: Iterable[str]) -> dict[str, Row]:
+        """The rows of the keys that are stored."""
         rows: dict[str, Row] = {}
         with self._lock:
-            stamp = self._stamp()
             for key, number, length, *run in self._base.execute(_FIND, (json.dumps(list(keys)),)):
                 before = rows[key].runs if key in rows else ()
                 rows[key] = Row(number, length, (*before, Run(*run)))
-        return rows, stamp
+        return rows
 
-    def moved(self, rows: dict[str, Row], stamp: tuple[int, int]) -> set[str]:
+    def moved(self, rows: dict[str, Row]) -> set[str]:
         """The keys whose blocks may hold something else since `find`."""
-        with self._lock:
-            if self._stamp() == stamp:
-                return set()
-        now, _ = self.find(list(rows))
+        now = self.find(rows)
         return {key for key, row in rows.items() if now.get(key) != row}
 
     def touch(self, keys: Sequence[str]) -> None:
@@ -387,7 +378,6 @@ class Index:
                 if base.in_transaction:
                     base.execute("ROLLBACK")
                 raise
-            self._changes += 1
 
     def _settle(self) -> None:
         """File uses, and free blocks that were released, now or with the next reservation."""
@@ -624,7 +614,3 @@ class Index:
         """The first of as many new numbers, each higher than all before."""
         row = self._row("UPDATE meta SET tick = tick + ? RETURNING tick", count)
         return int(row[0]) - count + 1
-
-    def _stamp(self) -> tuple[int, int]:
-        """Another one when anything may have changed, here or in another process."""
-        return self._row("PRAGMA data_version")[0], self._changes

@@ -72,7 +72,7 @@ def of_reserved_blocks(real: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def although_blocks_were_given_away(real: Callable[..., Any]) -> Callable[..., Any]:
-    return lambda index, rows, stamp: set()
+    return lambda index, rows: set()
 
 
 BUGS = (

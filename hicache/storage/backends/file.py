@@ -58,7 +58,7 @@ class FileStore(Storage):
 
     def lookup(self, keys: Sequence[str]) -> list[bool | None]:
         try:
-            rows, _ = self._use().index.find(keys)
+            rows = self._use().index.find(keys)
         except REFUSED as error:
             tell(error)
             return [None] * len(keys)
@@ -68,7 +68,7 @@ class FileStore(Storage):
         """Read each value, and see afterwards that its blocks were not given away meanwhile."""
         try:
             opened = self._use()
-            rows, stamp = opened.index.find(keys)
+            rows = opened.index.find(keys)
             jobs = {
                 at: (rows[key], values[at])
                 for at, key in enumerate(keys)
@@ -76,7 +76,7 @@ class FileStore(Storage):
             }
             read = opened.data.move([*jobs.values()], True, False, lambda: None)
             became = dict(zip(jobs, read or [Status.FAILED] * len(jobs), strict=True))
-            moved = opened.index.moved(rows, stamp)
+            moved = opened.index.moved(rows)
             statuses = [became.get(at, Status.CORRUPT) for at in range(len(keys))]
             for at, key in enumerate(keys):
                 if key not in rows or (key in moved and statuses[at] is not Status.FAILED):
