@@ -45,7 +45,6 @@ from hicache.core.types import TransferId
 from hicache.core.view import CoreView
 from hicache.storage.address import open_store, parse
 from hicache.storage.base import Losses, Status, Storage, StorageOptions, Value, batches, watching
-from hicache.storage.breaker import BreakerOptions
 from hicache.storage.keys import Context, context_key, page_keys, shard
 
 from .driver import REPLY_TO, Driver
@@ -659,9 +658,8 @@ class Attachment:
         """Open a store, checked and guarded, and attach it. Raises CallerError for what a person
         can mend. It may take as long as the store takes to connect."""
         self._check_none()
-        breaker = BreakerOptions(slow_s=self._options.call_s)
-        options = options or StorageOptions()
-        store = open_store(parse(address), options, self._now, self._notice, breaker)
+        options, call_s = options or StorageOptions(), self._options.call_s
+        store = open_store(parse(address), options, self._now, self._notice, call_s)
         return self.attach_store(store)
 
     def attach_store(self, store: Storage) -> list[Outcome]:

@@ -16,7 +16,7 @@ from hicache import registry
 from hicache.core.errors import CallerError
 
 from .base import TIMEOUT_S, Address, Storage, StorageOptions
-from .breaker import Breaker, BreakerOptions
+from .breaker import SLOW_S, Breaker, BreakerOptions
 from .checksummed import Checksummed
 
 BACKENDS = "hicache.storage.backends"
@@ -78,18 +78,17 @@ def open_store(
     options: StorageOptions,
     now: Callable[[], float],
     notice: Callable[[str], None],
-    breaker: BreakerOptions | None = None,
+    slow_s: float = SLOW_S,
 ) -> Checksummed:
     """Open a store whose values are checked and whose outages are survived.
 
     now: seconds of a clock that never goes back. notice: gets a sentence when something is wrong
-    with the store, and for each change of its health. Raises CallerError for what a person can
-    mend."""
+    with the store, and for each change of its health. slow_s: see `BreakerOptions`. Raises
+    CallerError for what a person can mend."""
     store = open_storage(address, options)
     if wrong := store.troubles():
         notice(f"storage: {shown(address)}: {wrong}")
-    patience_s = options.timeout_s * _NEARLY
-    breaker = replace(breaker or BreakerOptions(), patience_s=patience_s)
+    breaker = BreakerOptions(patience_s=options.timeout_s * _NEARLY, slow_s=slow_s)
     return Checksummed(Breaker(store, shown(address), now, notice, breaker))
 
 

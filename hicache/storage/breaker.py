@@ -24,6 +24,7 @@ from typing import Any
 
 from .base import Entry, Losses, Status, Storage, Value, listening, size_of, watching
 
+SLOW_S = 5.0
 _LOST = (None, Status.FAILED, Status.FULL)
 
 
@@ -35,7 +36,7 @@ class BreakerOptions:
 
     failures: int = 5
     patience_s: float = 0.9
-    slow_s: float = 5.0
+    slow_s: float = SLOW_S
     first_pause_s: float = 1.0
     longest_pause_s: float = 60.0
 

@@ -18,7 +18,6 @@ import pytest
 
 from hicache.storage.address import open_store, parse
 from hicache.storage.base import Status, Storage, StorageOptions, Value
-from hicache.storage.breaker import BreakerOptions
 from tests import servers
 from tests.needs import PATIENCE_S, eventually
 from tests.servers import SERVERS, end, mooncake_client
@@ -241,9 +240,8 @@ def test_a_slow_link_or_disk_on_which_bytes_flow(scheme: str, tmp_path: Path) ->
             lasts_s, texts = 4 * timeout_s, list[str]()
             with slowed(rig, size / lasts_s) as (slow, link):
                 options = StorageOptions(timeout_s)
-                breaker = BreakerOptions(slow_s=timeout_s)
                 store = open_store(
-                    parse(slow.address), options, time.monotonic, texts.append, breaker
+                    parse(slow.address), options, time.monotonic, texts.append, timeout_s
                 )
                 with closing(store), polled(store):
                     began_s, views = time.monotonic(), blank(value)
