@@ -55,17 +55,14 @@ _FORM = "mooncake://HOST:PORT"
 _QUERY = ("metrics", "segment", "protocol", "device", "local", "metadata")
 _STAGED = 16 << 20  # bytes at a time: a deadline is for each
 _BUFFER = 64 << 20  # bytes of the client's own, for single puts that we do not make
-_CODES = {
-    -200: Status.FULL,
-    -600: Status.CORRUPT,  # the value is longer than its buffers
-    -704: Status.MISSING,
-}
 _TRANSFER_FAILED = -800
-_WORDS = {
-    -200: "no room",
-    _TRANSFER_FAILED: "the process that holds the value does not answer",
-    -900: "the master does not answer",
-    -901: "the master does not answer",
+_CODES = {
+    -200: (Status.FULL, "no room"),
+    -600: (Status.CORRUPT, "a value is longer than its buffers"),
+    -704: (Status.MISSING, ""),
+    _TRANSFER_FAILED: (Status.FAILED, "the process that holds the value does not answer"),
+    -900: (Status.FAILED, "the master does not answer"),
+    -901: (Status.FAILED, "the master does not answer"),
 }
 _SETUP_S = 10.0
 _METRICS = 9003  # Mooncake's own default
@@ -225,9 +222,9 @@ class Mooncake(Storage):
 
 def _lost(code: int) -> Status:
     """The status of a code that is an error. Tells why."""
-    status = _CODES.get(code, Status.FAILED)
-    if status is not Status.MISSING:
-        tell(_WORDS.get(code, f"Mooncake's code {code}"))
+    status, why = _CODES.get(code, (Status.FAILED, f"Mooncake's code {code}"))
+    if why:
+        tell(why)
     return status
 
 

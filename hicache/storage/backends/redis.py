@@ -154,7 +154,6 @@ def _landed(answer: Any, value: Value) -> Status:
 
 def _written(answer: Any) -> Status:
     if not _failed(answer):
-        return Status.DONE if answer is True else Status.FAILED
-    full = isinstance(answer, ResponseError)
-    full = full and str(answer).startswith(("OOM", "command not allowed"))
-    return Status.FULL if full else Status.FAILED
+        return Status.DONE
+    full = str(answer).startswith(("OOM", "command not allowed"))
+    return Status.FULL if full and isinstance(answer, ResponseError) else Status.FAILED

@@ -140,10 +140,11 @@ class S3(Storage):
         """What is wrong with the bucket; empty if nothing."""
         try:
             self._connections.request("GET", self._urls("GET", [_MARK])[0], ())
-        except FileNotFoundError as error:
-            return "no such bucket" if "NoSuchBucket" in str(error) else ""
         except (OSError, HTTPException) as error:
-            denied = str(error).startswith(("401", "403"))
+            text = str(error)
+            if text.startswith("404"):
+                return "no such bucket" if "NoSuchBucket" in text else ""
+            denied = text.startswith(("401", "403"))
             return "that the access key is refused" if denied else _reason(error)
         return ""
 
@@ -163,7 +164,7 @@ class S3(Storage):
                     status[at] = self._connections.request(method, urls[at], value)
                 except (OSError, HTTPException) as error:
                     status[at] = error
-                    if not isinstance(error, Refused | FileNotFoundError):
+                    if not isinstance(error, Refused):
                         lost.append(error)
 
         try:
@@ -198,8 +199,8 @@ class Connections:
         self._all: list[HTTPConnection] = []
 
     def request(self, method: str, url: str, value: Value) -> Status:
-        """Send a value, or receive it. Raises Refused, FileNotFoundError, or another OSError or
-        HTTPException if there is no answer."""
+        """Send a value, or receive it. Raises Refused, or another OSError or HTTPException if
+        there is no answer."""
         parts = urlsplit(url)
         target = f"{parts.path}?{parts.query}".rstrip("?")
         connection = self._of_thread(parts)
@@ -224,8 +225,6 @@ class Connections:
             finally:
                 if not keep:
                     connection.close()  # the next request connects
-            if answer.status == 404:
-                raise FileNotFoundError(text)
             raise Refused(f"{answer.status} {answer.reason}: {text}")
 
     def interrupt(self) -> None:
@@ -270,11 +269,11 @@ def _receive(answer: HTTPResponse, value: Value) -> Status:
 def _status(answer: Status | Exception) -> Status:
     if isinstance(answer, Status):
         return answer
-    if isinstance(answer, FileNotFoundError):
+    text = str(answer) if isinstance(answer, Refused) else ""
+    if text.startswith("404"):
         return Status.MISSING
     tell(_reason(answer))
-    full = isinstance(answer, Refused) and _FULL.search(str(answer))
-    return Status.FULL if full else Status.FAILED
+    return Status.FULL if _FULL.search(text) else Status.FAILED
 
 
 def _reason(error: Exception) -> str:
