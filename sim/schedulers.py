@@ -32,7 +32,7 @@ class Scheduler(Generic[T]):
         self.queue.append(request)
 
     def push_front(self, request: T) -> None:
-        """Adds a request that was retracted."""
+        """Adds a request that was retracted, restarted or parked."""
         self.queue.appendleft(request)
 
     def best(self, reusable: Callable[[T], int]) -> T:
@@ -47,7 +47,7 @@ class Scheduler(Generic[T]):
         return self.queue
 
     def remove(self, request: T) -> None:
-        """Removes the request that `best` returned last; it was admitted."""
+        """Removes the request that `best` returned last; it was admitted or parked."""
         self.queue.remove(request)
 
 

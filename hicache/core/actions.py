@@ -322,9 +322,9 @@ class Unpinned(Record, frozen=True):
     pages: int
 
 
-HostCopy: TypeAlias = Load | Backup
+HostTransfer: TypeAlias = Load | Backup
 StorageAction: TypeAlias = Lookup | Fetch | Store | Delete
-Action: TypeAlias = HostCopy | Prefill | StorageAction
+Action: TypeAlias = HostTransfer | Prefill | StorageAction
 Notice: TypeAlias = (
     Matched
     | Admitted

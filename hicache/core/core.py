@@ -1,28 +1,30 @@
 """The core. Its only entry point is `handle(event) -> list of outcomes`: synchronous, deterministic
 and without effects outside. It decides; executors move bytes and the engine runs the passes: each
-answers its actions with one event each. A decode step is no event. The life of a page:
+answers its actions with one event each. A decode step is no event. The life of a page's content:
 
     taken       at AdmitWanted, ContinueWanted or PagesWanted, by the request
     written     by a pass or a decode step
     cached      at PrefillDone (of decode, at Finished or Retracted): a node has it now
-    backed up   a Backup copies it to a host page of the node
+    backed up   a Backup copies it to a host page of the node (write_back: when eviction comes)
     unlocked    behind a window, or at its request's end, if nobody else locks it: eviction may come
     demoted     evicted from device: the node has its host page alone, which a Store may have copied
     found       if it left host: a Lookup finds it in storage, a Fetch brings it to host (unlocked)
-    landed      a Load brought it to a device page; at its reply, or that of the pass that reads it
+    landed      a Load brought it to a device page; at its reply or that of the pass that reads it,
+                mostly the latter, which comes first
 
 **Nodes and boundaries.** A node is a run of pages below its parent in a radix tree. Each component
 (kind of attention) has a copy of the run or not, on device and on host. Of a prefix, a component
 requires the last `window_pages` pages. Requests make boundaries, ends of nodes: at the end of each
-pass and where the prompt leaves what the tree knew (`Config.branch_states`), rounded down to every
-component's interval, and when they end. What they compute past the last stays their own.
+pass and, with windows or (`Config.branch_states`) states, where the prompt leaves what the tree
+knew, all rounded down to every component's interval; and when they end, then of a last, partial
+page, too, if the key has one. What they compute past the last stays their own.
 
     live boundary   a node's end at which every component has what it requires, on device or host
     live_distance   pages from the node's end down to the nearest live boundary at or below it: 0 if
                     its own end is one, else the least span(child) + live_distance(child); FAR (of
                     `node`) if that is at least the widest window, NONE if none is below
-    unreachable     a copy that no live boundary at or below it requires, because all are too far:
-                    live_distance >= window_pages
+    unreachable     a copy that no live boundary at or below it requires, because all are too far or
+                    there is none: live_distance >= window_pages
 
 Live boundaries change when a component comes to a node or leaves its last tier, and with a split.
 If the backbone (full attention) is the only component, every node's end is live. A match finds
@@ -39,7 +41,8 @@ If the backbone (full attention) is the only component, every node's end is live
 
     a request    gives back its own pages that are out of a window, that no boundary requires or
                  that a node has too (duplicates), and at its end the rest
-    a node       what is evicted, expires, is flushed; its host copy after a load (`exchange_pages`)
+    a node       what is evicted, expires, is flushed, has no live boundary any more or is a state
+                 beyond `states_per_path`; its host copy after a load (`exchange_pages`)
     a transfer   the targets that no node took
 
 On loan (`lend`) are the sources of a copy and, to a pass, its request's own pages and the targets
@@ -59,39 +62,45 @@ it go with it.
 rank, then the deeper node. The backbone goes from the tier's leaves (nodes with no child there) up,
 page by page from a leaf's end, as many as are short (as V; S whole nodes). A leaf on device goes
 with all its components; of a node that stays, another component may go alone: a *tombstone* then.
-On device nothing goes before a colder page that is being copied to host: who wants room is refused
-(writing_back: replies under way free them).
+For the backbone on device nothing that is reachable goes before a colder page that is being copied
+to host: who wants room is refused until replies under way (of any kind, though the reason is called
+writing_back) free or unlock it.
 
 **Transfers.** A transfer is an action of any kind without its reply.
 
     kind     segments                   locks until the reply (of a path, the backbone)
     load     host to device             its path on both tiers, and what it copies
     backup   device to host             its path on both tiers, and what it copies
-    fetch    to host pages of no node   what is known of its path, on host
+    fetch    to host pages of no node   what its end requires of what is known, on host
     store    host pages of one node     its path on host, and what it copies
     prefill  none                       none; the last of a request that is gone, its locks
     lookup, delete: none                none
 
-    load     of `load_threshold_pages` or more, none of more than `load_quota_pages` (if not 0).
+    load     of `load_threshold_pages` or more, none of more than `load_quota_pages` (if not 0). An
+             admission that has no room for it goes without. While another's load brings the same,
+             it is refused (arriving). After a failure a request loads no more.
     prefill  the passes of a request end in the order in which they began. Transfers of an aborted
              or restarted request go on and end like others.
     backup   of nodes that `threshold` requests used (see write_policies). If `max_backups` are in
-             flight, if host has no room or if it fails, it is tried again at the next use; what is
-             evicted before goes without a copy. Parents before children, the backbone first; they
-             land in order. A copy is discarded if a load, a pin or another backup locks a host copy
-             of its node or below; under a `contiguous` policy (not write_back) also if its parent's
-             or the backbone's is missing. One for an eviction (write_back) begins if host has room.
-             Its reply frees no page: a later eviction demotes the node, or drops it if it failed.
+             flight, if host has no room or if it fails, it is tried again at the next insertion on
+             their path; what is evicted before goes without a copy. Parents before children, the
+             backbone first; they land in order. A backbone copy is discarded if a load, a pin or
+             another backup locks a host copy of its node or below; under a `contiguous` policy (not
+             write_back) also if its parent has none, and another component's if its node has no
+             backbone on host. One for an eviction (write_back) begins if host has room. Its reply
+             frees no page: a later eviction demotes the node, or drops it if it failed.
     lookup   of what the tree lacks of a request that arrives; others that lack it join.
     fetch    of what the lookup found, if host has room and, under a `contiguous` policy, has the
              prefix above it; with windows or states, of all or nothing. Nodes take what arrived.
     store    of one node. Nodes queue after a backup, and when they are used and storage is not
              believed to have their host copies; at most `max_stores` are in flight. A component
              whose pages are all stored is believed. A failed one is tried `store_tries` times.
-    delete   of all that storage has, at a flush; until its reply no lookup or store begins.
+    delete   of all that storage has, at a flush with `storage`; until its reply no lookup or store
+             begins.
 
 **Events.** An event is checked first; after a CallerError nothing has changed. *Room* is made by
-evicting: Evicted, and Backup of what is written back, come right before the outcome that needs it.
+evicting: Evicted, and Backup of what is written back, come before the outcome that needs it; all
+that an admission needs, before Admitted.
 AdmitWanted splits the node where its match ends. It takes the backbone's pages of the whole prompt,
 so that no chunk waits for them (S, V: those of a chunk), and of others those of a chunk. *Used*:
 `last_use` is a new tick; `hits` counts a node's requests, each once per admission. *Insertion*:
@@ -102,7 +111,7 @@ what comes to their tier. KvStored and KvRemoved tell routers what comes and goe
 comes at once or with the last reply; a failed pass gives Restarted alone.
 
     event                 reads         changes                        emits, in this order
-    Arrived               tree          a waiting request              Matched (Lookup, Prefetched)
+    Arrived               tree          a waiting request              Matched, Lookup or Prefetched
     MatchWanted           tree          nothing                        Matched
     AdmitWanted           tree, pools   locks, room, used, tables      Admitted, Load, Prefill
     ContinueWanted        pools         windows, room, tables          Prefill

@@ -12,9 +12,10 @@ A leaf is evicted with all its components, whichever is wanted, the last compone
 other node, on a node with a lock, and on a leaf that is not on host while what is below it is,
 evicting a component other than the backbone leaves a tombstone: what is below needs this prefix.
 
-Never skip ahead: while a colder page is being written back, evict neither a warmer page nor one
-warmer than the prefix above it, because that prefix can be evicted next. A copy to host that no
-eviction asked for also holds back warmer pages: a host tier must not change the eviction order.
+Never skip ahead: while a colder page of the backbone is being written back, an eviction of the
+backbone takes neither a warmer page nor one warmer than the prefix above it, because that prefix
+can be evicted next. A copy to host that no eviction asked for also holds back warmer pages: a host
+tier must not change the eviction order.
 
 What an eviction from host does:
 

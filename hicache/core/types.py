@@ -73,7 +73,7 @@ class PageState(IntEnum):
     FREE = 0
     OWNED = 1  # a request has it and fills it
     CACHED = 2  # a node has it
-    RESERVED = 3  # a transfer in flight writes it; nobody may read it yet
+    RESERVED = 3  # a transfer in flight writes it; only the pass that waits for it may read it
     RETIRING = 4  # given back while on loan; it becomes free when its last loan ends
 
 

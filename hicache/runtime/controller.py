@@ -21,7 +21,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from hicache.core.actions import Backup, Copy, HostCopy, Load, StorageAction
+from hicache.core.actions import Backup, Copy, HostTransfer, Load, StorageAction
 from hicache.core.errors import CallerError
 from hicache.core.events import BackupDone, LoadDone, Reply
 from hicache.core.types import Pages, TransferId
@@ -78,7 +78,7 @@ class TransferQueue:
         self._stages = [(device.stream(stream), groups) for stream, groups in stages]
         self._capacity = capacity
         self._depth = depth
-        self._queued: deque[HostCopy] = deque()
+        self._queued: deque[HostTransfer] = deque()
         self._batches: deque[Batch] = deque()
         self._device_events: dict[TransferId, tuple[DeviceEvent, ...]] = {}
 
@@ -102,7 +102,7 @@ class TransferQueue:
         it."""
         return self._device_events.get(transfer, ())
 
-    def submit(self, action: HostCopy) -> None:
+    def submit(self, action: HostTransfer) -> None:
         if len(self) >= self._capacity:
             raise CallerError(
                 f"{self._name}: {self._capacity} transfers are unanswered; poll for replies first"
@@ -147,7 +147,7 @@ class TransferQueue:
         return ended
 
 
-def _merged(actions: tuple[HostCopy, ...]) -> dict[str, tuple[Pages, Pages]]:
+def _merged(actions: tuple[HostTransfer, ...]) -> dict[str, tuple[Pages, Pages]]:
     """Source and target pages of all actions, by component in order of first appearance."""
     copies: dict[str, list[Copy]] = {}
     for action in actions:
@@ -208,7 +208,7 @@ class TransferController:
         """Whether the transfer was submitted and its reply was not taken yet."""
         return transfer in self._backups or transfer in self._loads
 
-    def submit(self, action: HostCopy | StorageAction) -> None:
+    def submit(self, action: HostTransfer | StorageAction) -> None:
         if type(action) is Load:
             self._loads.submit(action)
         elif type(action) is Backup:

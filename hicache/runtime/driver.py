@@ -16,7 +16,7 @@ from hicache.core.actions import (
     Backup,
     Delete,
     Fetch,
-    HostCopy,
+    HostTransfer,
     Load,
     Lookup,
     Outcome,
@@ -72,11 +72,11 @@ class Observer(Protocol):
 
 
 class Executor(Protocol):
-    """Carries out host copies and actions for storage. It answers each submitted action with
+    """Carries out loads, backups and actions for storage. It answers each submitted action with
     exactly one reply: loads and backups in order, actions for storage in any order."""
 
-    def submit(self, action: HostCopy | StorageAction) -> None:
-        """Queue a host copy until `start`. An action for storage may begin at once."""
+    def submit(self, action: HostTransfer | StorageAction) -> None:
+        """Queue a load or backup until `start`. An action for storage may begin at once."""
 
     def abandon(self, transfer: TransferId) -> None:
         """Nobody waits for this action for storage any more: answer it as soon as possible, with
@@ -189,7 +189,7 @@ def driver_of(
 
 
 def without_storage(action: object, executor: object) -> CallerError:
-    """The error of an executor that carries out host copies only, for any other action."""
+    """The error of an executor that carries out loads and backups only, for any other action."""
     return CallerError(
         f"executor: {type(executor).__name__} cannot carry out {type(action).__name__}; put a "
         "TieredExecutor around it"
@@ -203,10 +203,10 @@ class ImmediateExecutor:
     __slots__ = ("_ended", "_queued")
 
     def __init__(self) -> None:
-        self._queued: deque[HostCopy] = deque()
-        self._ended: deque[HostCopy] = deque()
+        self._queued: deque[HostTransfer] = deque()
+        self._ended: deque[HostTransfer] = deque()
 
-    def submit(self, action: HostCopy | StorageAction) -> None:
+    def submit(self, action: HostTransfer | StorageAction) -> None:
         if type(action) is not Load and type(action) is not Backup:
             raise without_storage(action, self)
         self._queued.append(action)
@@ -236,7 +236,7 @@ class TieredExecutor:
         self.transfers = transfers
         self.storage = storage
 
-    def submit(self, action: HostCopy | StorageAction) -> None:
+    def submit(self, action: HostTransfer | StorageAction) -> None:
         if isinstance(action, Load | Backup):
             self.transfers.submit(action)
         else:

@@ -39,7 +39,7 @@ from hicache.core.actions import (
     Action,
     Backup,
     Fetch,
-    HostCopy,
+    HostTransfer,
     Load,
     Lookup,
     Prefill,
@@ -269,7 +269,7 @@ class Agreement:
         self._ended: dict[TransferId, int] = {}  # not yet agreed: what this rank offers
         self._agreed: list[Reply] = []
 
-    def submit(self, action: HostCopy | StorageAction) -> None:
+    def submit(self, action: HostTransfer | StorageAction) -> None:
         self.begin(action)
         self.executor.submit(action)
 

@@ -25,7 +25,7 @@ from msgspec import Meta, Struct
 from msgspec.structs import fields
 
 from hicache.core import events
-from hicache.core.actions import HostCopy, Outcome, StorageAction
+from hicache.core.actions import HostTransfer, Outcome, StorageAction
 from hicache.core.config import Config
 from hicache.core.core import Core
 from hicache.core.errors import CallerError
@@ -321,7 +321,7 @@ class Follower:
 class _Nowhere:
     """An executor that does nothing: in a replay, the replies are in the recording."""
 
-    def submit(self, action: HostCopy | StorageAction) -> None:
+    def submit(self, action: HostTransfer | StorageAction) -> None:
         """Does nothing."""
 
     def abandon(self, transfer: TransferId) -> None:

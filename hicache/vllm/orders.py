@@ -14,7 +14,7 @@ from functools import reduce
 from operator import and_
 from typing import Any, NamedTuple
 
-from hicache.core.actions import Backup, HostCopy, Load, StorageAction
+from hicache.core.actions import Backup, HostTransfer, Load, StorageAction
 from hicache.core.events import Reply
 from hicache.core.types import TransferId
 from hicache.runtime.driver import REPLY_TO
@@ -98,7 +98,7 @@ class Orders:
         """References to blocks of vLLM."""
         return sum(len(sent.blocks) for sent in self._sent.values())
 
-    def submit(self, action: HostCopy | StorageAction) -> None:
+    def submit(self, action: HostTransfer | StorageAction) -> None:
         """Loads and backups wait until `send` says which blocks they are for."""
         if not isinstance(action, Load | Backup):
             self._unsent.storage.append(action)
@@ -106,7 +106,7 @@ class Orders:
 
     def send(
         self,
-        action: HostCopy,
+        action: HostTransfer,
         blocks: Sequence[Any],
         adapters: Iterable[Adapter | None],
         request: str = "",
@@ -122,7 +122,7 @@ class Orders:
             self._unsent.loads.append(action)
             self._unsent.waiting[action.transfer] = request
 
-    def refuse(self, action: HostCopy) -> None:
+    def refuse(self, action: HostTransfer) -> None:
         """A load or backup that cannot be done has failed."""
         self._replies.append(REPLY_TO[type(action)](action.transfer, 0))
 

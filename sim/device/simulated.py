@@ -65,8 +65,8 @@ class SimDeviceOptions:
 class _Stream:
     """Work in order of issue. paused: the first item runs or waits, and no later one may begin.
 
-    events: number of events reached. Random draws use the stream's name and this number, so that
-    events of one stream do not change the draws of another.
+    device_events: number of those reached. Random draws use the stream's name and this number, so
+    that one stream does not change the draws of another.
     """
 
     name: str
@@ -167,7 +167,7 @@ class SimDevice:
         self._issue(stream, lambda line: self._send(line, copy, number, size))
 
     def access(self, stream: Stream, access: Access) -> None:
-        """Queues a write of unique bytes, if scribbling is on; `publish` writes known content."""
+        """Queues a write of unique bytes, with `write_pattern`; `publish` writes known content."""
         if access.mode == "w" and self._memory is not None and self._options.write_pattern:
             self.publish(stream, access, self._memory.pattern_tags(access.pages))
 

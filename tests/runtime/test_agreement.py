@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hicache.core import actions
-from hicache.core.actions import Action, Backup, HostCopy, Load, Prefill, StorageAction, Store
+from hicache.core.actions import Action, Backup, HostTransfer, Load, Prefill, StorageAction, Store
 from hicache.core.config import Config
 from hicache.core.errors import CallerError
 from hicache.core.events import BackupDone, DeleteDone, FetchDone, LookupDone, Reply, StoreDone
@@ -46,7 +46,7 @@ class Scripted:
         self.submitted: list[int] = []
         self.abandoned: list[int] = []
 
-    def submit(self, action: HostCopy | StorageAction) -> None:
+    def submit(self, action: HostTransfer | StorageAction) -> None:
         self.submitted.append(action.transfer)
 
     def abandon(self, transfer: int) -> None:
