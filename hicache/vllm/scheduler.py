@@ -17,7 +17,7 @@ their attributes.
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import wraps
@@ -65,12 +65,14 @@ class _Place(NamedTuple):
 @dataclass(slots=True, eq=False)
 class _Lookup:
     """A request of vLLM that waits, and the core's request for its load. number: of the latter; -1
-    if it has ended. prefill, load: once it was admitted. pages: that it reuses. sources: see
-    `_sources`. changes: `Decider._changes` when it was put off. fetched: pages that prefetches for
-    it have brought. waits: whether another answer is to be expected soon. limited: that storage was
-    waited for longer than allowed."""
+    if it has ended. name: of the former. prefill, load: once it was admitted. pages: that it
+    reuses. sources: see `_sources`. changes: `ConnectorScheduler._changes` when it was put off.
+    fetched: pages that prefetches for it have brought. waits: whether another answer is to be
+    expected soon. limited: that storage was waited for longer than allowed. brings: tokens from
+    host and storage, once it is under way."""
 
     number: int
+    name: str
     since_s: float = 0.0
     prefill: Prefill | None = None
     load: Load | None = None
@@ -81,17 +83,7 @@ class _Lookup:
     fetched: set[int] = field(default_factory=set)
     waits: bool = False
     limited: bool = False
-
-
-class _Loading(NamedTuple):
-    """A load under way. prefill: transfer of the core's pass that waits for it. host, storage:
-    tokens that it brings."""
-
-    number: int
-    name: str
-    prefill: TransferId
-    host: int
-    storage: int
+    brings: tuple[int, int] = (0, 0)
 
 
 @dataclass(slots=True, eq=False)
@@ -149,11 +141,11 @@ class ConnectorScheduler:
         self._window_pages = -(-groups.window // groups.page)
         self._number = self._outages = self._changes = 0
         self._lookups: dict[str, _Lookup] = {}
-        self._known: dict[str, _Known] = {}
+        self._known = defaultdict[str, _Known](_Known)
         self._notice = notice
         self._changed = False  # the weights: nothing is loaded or saved any more
         self._adapters: dict[tuple[str, str], str] = {}  # digests by name and path; empty: replaced
-        self._loading: dict[TransferId, _Loading] = {}
+        self._loading: dict[TransferId, _Lookup] = {}  # under way
         self._doubted: frozenset[str] = frozenset()  # whose loads were under way when it detached
         self._saving: dict[TransferId, int] = {}  # pages of full attention of a backup under way
         self._unsure: dict[int, Any] = {}  # hashes by block, of requests that are foreign
@@ -167,7 +159,7 @@ class ConnectorScheduler:
         """Tokens after the first `computed` that can be loaded; None: ask again later. What is
         promised is the request's from now on, until vLLM gives it blocks or it ends."""
         name = request.request_id
-        known = self._known_as(request)
+        known = self._known[name]
         known.begins = computed
         if known.failed:
             return 0
@@ -191,7 +183,8 @@ class ConnectorScheduler:
         """Tell the core of a prompt. before: of the same request, if it asks once more."""
         length = request.num_tokens
         key = self._key(request, length // self._page)
-        lookup = _Lookup(self._next(), self._now(), adapter=self._adapter_of(request))
+        name, adapter = request.request_id, self._adapter_of(request)
+        lookup = _Lookup(self._next(), name, self._now(), adapter=adapter)
         if before is not None:
             lookup.since_s, lookup.fetched = before.since_s, before.fetched
         most = max(0, length - 1) // self._page - self.groups.drafts
@@ -277,10 +270,10 @@ class ConnectorScheduler:
         lookup = self._lookups.pop(request.request_id, None)
         if lookup is None:
             return
-        known = self._known_as(request)
+        known = self._known[request.request_id]
         if not external:
             self._end(lookup)
-        elif not self._begin(request.request_id, lookup, blocks, external):
+        elif not self._begin(lookup, blocks, external):
             # vLLM waits for it, so the workers report it as failed.
             known.failed = True
             self.counts["failed_loads"] += 1
@@ -295,11 +288,11 @@ class ConnectorScheduler:
         ends = [(page + 1) * self._page - start for page in lookup.fetched if page < lookup.pages]
         return sum(min(self._page, end) for end in ends if end > 0)
 
-    def _begin(self, name: str, lookup: _Lookup, blocks: Blocks, external: int) -> bool:
+    def _begin(self, lookup: _Lookup, blocks: Blocks, external: int) -> bool:
         """Send a load for the blocks of a request that lack their contents. Returns False if a
         block is not there, or nothing is loaded into it."""
         load = lookup.load
-        if load is None or lookup.prefill is None:
+        if load is None:
             return False
         copies: dict[str, tuple[list[int], list[int]]] = {}
         kept = []
@@ -322,12 +315,10 @@ class ConnectorScheduler:
                     targets.append(block.block_id)
                     kept.append(block)
         order = Load(load.transfer, load.request, _copies(copies))
-        self.orders.send(order, kept, [lookup.adapter], name)
+        self.orders.send(order, kept, [lookup.adapter], lookup.name)
         storage = self._fetched(lookup, external)
-        loading = _Loading(
-            lookup.number, name, lookup.prefill.transfer, external - storage, storage
-        )
-        self._loading[load.transfer] = loading
+        lookup.brings = external - storage, storage
+        self._loading[load.transfer] = lookup
         return True
 
     def _end(self, lookup: _Lookup) -> None:
@@ -343,19 +334,19 @@ class ConnectorScheduler:
     def _landed(self, reply: events.LoadDone) -> None:
         """A load has ended, and with it the core's request."""
         loading = self._loading.pop(reply.transfer, None)
-        if loading is None:
+        if loading is None or loading.prefill is None:
             return
         if reply.ok:
-            self.counts["host_tokens"] += loading.host
-            self.counts["storage_tokens"] += loading.storage
+            self.counts["host_tokens"] += loading.brings[0]
+            self.counts["storage_tokens"] += loading.brings[1]
         else:
             self.counts["failed_loads"] += 1
             if loading.name in self._known:  # it was not aborted meanwhile
                 self._known[loading.name].failed = True
         if loading.number in self._view.requests:
             self._feed(events.Aborted(loading.number))
-        if loading.prefill in self._view.transfers:
-            self._feed(events.PrefillDone(loading.prefill, reply.ok))
+        if loading.prefill.transfer in self._view.transfers:
+            self._feed(events.PrefillDone(loading.prefill.transfer, reply.ok))
 
     # -- saves
 
@@ -365,7 +356,7 @@ class ConnectorScheduler:
     ) -> None:
         """Save pages of a request that were not saved. computed: its tokens after this step.
         all_of_it: also if they are few. ends: it has ended well."""
-        known = self._known_as(request)
+        known = self._known[request.request_id]
         if self._is_foreign(known, request, blocks, ends) or self._bypasses(request):
             return
         tokens = min(computed, len(request.all_token_ids))
@@ -384,7 +375,7 @@ class ConnectorScheduler:
             self.counts["unsaved_pages"] += min(new, self._view.unsaved(key, pages))
         else:
             self.counts["unsaved_pages"] += new
-            self._end(_Lookup(number, prefill=action))
+            self._end(_Lookup(number, request.request_id, prefill=action))
 
     def _is_foreign(self, known: _Known, request: Any, blocks: Blocks, ends: bool) -> bool:
         """Whether a request has, or shares, what another connector has loaded, and that may be
@@ -594,9 +585,6 @@ class ConnectorScheduler:
     def _next(self) -> int:
         self._number += 1
         return self._number
-
-    def _known_as(self, request: Any) -> _Known:
-        return self._known.setdefault(request.request_id, _Known())
 
     def _key(self, request: Any, pages: int) -> Key:
         """The key of a request's first pages. Its namespace has what else the KV depends on."""
