@@ -8,7 +8,7 @@ decides what is stored or fetched.
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from types import SimpleNamespace
 from typing import Any
 
@@ -117,20 +117,10 @@ class HicacheStorage(HiCacheStorage):
         return self._set(_KV, keys, host_indices)
 
     def batch_get_v2(self, transfers: Any, extra_info: Any = None) -> dict[Any, list[bool]]:
-        return {
-            transfer.name: self._get(
-                _text(transfer.name), transfer.keys or (), transfer.host_indices
-            )
-            for transfer in transfers
-        }
+        return _each(self._get, transfers)
 
     def batch_set_v2(self, transfers: Any, extra_info: Any = None) -> dict[Any, list[bool]]:
-        return {
-            transfer.name: self._set(
-                _text(transfer.name), transfer.keys or (), transfer.host_indices
-            )
-            for transfer in transfers
-        }
+        return _each(self._set, transfers)
 
     def _get(self, name: str, keys: Sequence[str], slots: Any) -> list[bool]:
         pages = self.pools.get(name) if self._usable() else None
@@ -258,6 +248,13 @@ def _weight_version() -> str:
         return str(getattr(runtime_context.get_serving(), "weight_version", ""))
     except (KeyError, ValueError):  # there are no arguments
         return ""
+
+
+def _each(call: Callable[..., list[bool]], transfers: Any) -> dict[Any, list[bool]]:
+    """The results of a call for each of SGLang's `PoolTransfer`s, by its name."""
+    return {
+        item.name: call(_text(item.name), item.keys or (), item.host_indices) for item in transfers
+    }
 
 
 def _text(name: Any) -> str:

@@ -48,7 +48,8 @@ def describe(model: Any, page_size: int) -> Described:
     Raises UnsupportedModelError for a cache layer that `layers` does not describe and for a type of
     elements that pools do not have; and CallerError for a page size that the pools cannot use.
     """
-    argument = argument_of(model)
+    names = inspect.signature(type(model).forward).parameters
+    argument = next((name for name in CACHES if name in names), CACHES[-1])
     cache = DynamicCache(config=model.config)
     template = deepcopy(cache.layers)
     tokens = torch.ones((1, _PROBE_TOKENS), dtype=torch.long, device=model.device)
@@ -77,15 +78,11 @@ def describe(model: Any, page_size: int) -> Described:
     ordered = sorted(pools.values(), key=lambda pool: ORDER.index(pool.component))
     for pool in ordered:
         pool.rows_per_page(page_size)
-    record = _model(model, tuple(ordered), len(layers))
+    name, family = model.config.name_or_path or type(model).__name__, str(model.config.model_type)
+    source = "the model that was loaded"
+    record = ModelDescription(name, len(layers), tuple(ordered), family, source)
     longest = _longest(model, model.config.get_text_config(decoder=True))
     return Described(record, template, tuple(layers), argument, longest)
-
-
-def argument_of(model: Any) -> str:
-    """The name of the argument under which the model takes its cache."""
-    names = inspect.signature(type(model).forward).parameters
-    return next((name for name in CACHES if name in names), CACHES[-1])
 
 
 def _named(pools: dict[str, PoolDescription], rows: RowsOf, number: int) -> RowsOf:
@@ -101,13 +98,6 @@ def _named(pools: dict[str, PoolDescription], rows: RowsOf, number: int) -> Rows
         pools[pool.name] = replace(there, layers=(*there.layers, number))
         result.append(replace(row, pool=pool))
     return tuple(result)
-
-
-def _model(model: Any, pools: tuple[PoolDescription, ...], layers: int) -> ModelDescription:
-    """The record of the model. What only times depend on is left out."""
-    name = model.config.name_or_path or type(model).__name__
-    family, source = str(model.config.model_type), "the model that was loaded"
-    return ModelDescription(name, layers, pools, family, source)
 
 
 class Setups:

@@ -97,7 +97,6 @@ class Engine:
         """Builds everything, with an attached store if an address is given. place: where the model
         is. name: of the model. revision: of the weights. Raises CallerError for sizes that cannot
         be used."""
-        self.described = described
         size = self._size = options.page_size
         window, components = described.window_tokens, described.components
         least = (-(-window // size) + 1) * size

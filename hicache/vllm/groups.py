@@ -139,9 +139,7 @@ def groups_of(config: Any, speculative: Any = None) -> Groups:
     if len(windows) > 1:
         raise CallerError(f"sliding_window: expected one length, found {sorted(windows)}")
     page = lcm(*(group.block for group in groups))
-    drafts = any(
-        getattr(cache_group, "is_eagle_group", False) for cache_group in config.kv_cache_groups
-    )
+    drafts = any(getattr(group, "is_eagle_group", False) for group in config.kv_cache_groups)
     return Groups(
         page,
         max(windows, default=0),

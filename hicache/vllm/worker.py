@@ -13,6 +13,7 @@ worker by its attributes and imports nothing of vLLM.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import lru_cache
 from os import scandir
 from typing import Any
 
@@ -129,8 +130,7 @@ class Adapters:
     """What the files of adapters are, read again when they have changed."""
 
     def __init__(self, notice: Callable[[str], None]) -> None:
-        self._notice = notice
-        self._known: dict[str, tuple[Any, str]] = {}
+        self._digest = lru_cache(1024)(lambda path, stamp: digest_of(path, notice))
 
     def digest(self, adapter: Any) -> str:
         """Empty if the files are not there: then nothing is kept of requests with it."""
@@ -141,10 +141,7 @@ class Adapters:
             files = []
         # another stamp when a file was written, also if its time was set back
         stamp = sorted((name, item.st_ino, item.st_size, item.st_ctime_ns) for name, item in files)
-        known = self._known.get(path)
-        if known is None or known[0] != stamp:
-            known = self._known[path] = stamp, digest_of(path, self._notice)
-        return known[1]
+        return self._digest(path, tuple(stamp))
 
 
 class ConnectorWorker:
@@ -162,10 +159,8 @@ class ConnectorWorker:
         `Watching` of the weights with which vLLM fills them.
 
         Raises CallerError for tensors of another form, and for too little memory."""
-        slots, layers = (
-            slots_of(groups, tensors, blocks),
-            sum(len(group.layers) for group in groups.groups),
-        )
+        slots = slots_of(groups, tensors, blocks)
+        layers = sum(len(group.layers) for group in groups.groups)
         self.external = lend(slots, host_pages, layers, shared=groups.shared)
         self._device = _device(self.external.slots[0].tensors[0].blocks.device, self.external)
         self._compute = self._device.stream(COMPUTE)
@@ -267,10 +262,8 @@ class ConnectorWorker:
 def slots_of(groups: Groups, tensors: Mapping[str, Any], blocks: int) -> list[ExternalSlot]:
     """vLLM's tensors as slots. Raises CallerError for a layer that has none, and for tensors whose
     first or second dimension is no multiple of `blocks`."""
-    number = {
-        layer: at
-        for at, layer in enumerate(layer for group in groups.groups for layer in group.layers)
-    }
+    layers = [layer for group in groups.groups for layer in group.layers]
+    number = {layer: at for at, layer in enumerate(layers)}
     slots = []
     for group in groups.groups:
         for part in range(group.parts):
