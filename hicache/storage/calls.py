@@ -2,7 +2,7 @@
 
 Some clients block for many seconds when their server is gone, and cannot be told to stop. A job of
 `Workers` runs on a thread of its own, with a resource that no other thread has (staging memory).
-When it makes no progress (`step`) for `timeout_s`, `run` ends with `GivenUp`, and the thread goes
+When it makes no progress (`step`) for `timeout_s`, `run` ends without it, and the thread goes
 on. It may touch the caller's memory only in `Call.delivering`, which it cannot enter any more.
 
 `PlainSocket` and `SecureSocket` have a time-out that means: so long without a byte that moved.
@@ -24,7 +24,7 @@ from contextlib import contextmanager
 from contextvars import copy_context
 from typing import Any, Generic, TypeVar
 
-from .base import step, watching
+from .base import step, tell, watching
 
 R = TypeVar("R")
 T = TypeVar("T")
@@ -34,10 +34,7 @@ _LOOKS = 8  # in a time-out, for whether anything has moved
 
 
 class GivenUp(Exception):
-    """The call did not end in time, or the store was closed."""
-
-    def __str__(self) -> str:
-        return "no answer in time"
+    """Nobody waits for the call any more."""
 
 
 class Call:
@@ -67,17 +64,16 @@ class Call:
 
     def give_up(self) -> None:
         with self._changed:
-            self.given_up = not self._ended
+            self.given_up |= not self._ended
             self._changed.notify()
 
-    def wait(self, timeout_s: float | None) -> None:
-        """Until the job has ended. None: for ever. Raises GivenUp."""
+    def wait(self, timeout_s: float | None) -> bool:
+        """Until the job has ended, or is given up. None: for ever. False: the latter."""
         with self._changed:
-            while not self._ended:
-                moved = not self.given_up and self._changed.wait(timeout_s)
-                if not (moved or self._ended):
-                    self.given_up = True
-                    raise GivenUp
+            while not (self._ended or self.given_up):
+                moved = self._changed.wait(timeout_s)
+                self.given_up |= not (moved or self._ended)
+            return not self.given_up
 
 
 class Workers(Generic[R]):
@@ -95,10 +91,12 @@ class Workers(Generic[R]):
         self,
         job: Callable[[R, Call], T],
         timeout_s: float | None,
+        otherwise: T,
         late: Callable[[], None] = lambda: None,
     ) -> T:
-        """The result of the job, or what it raised. Raises GivenUp; then `late` is called when the
-        job has ended, however it does, or never begins."""
+        """The result of the job, or what it raised; `otherwise` if it did not end in time, or the
+        store was closed. Then `late` is called when it has ended, however it does, or never begins.
+        """
         call, result = Call(), Future[T]()
 
         def work() -> None:
@@ -125,13 +123,15 @@ class Workers(Generic[R]):
         with self._changed:
             begins = not self._closed and len(self._calls) < MOST
             self._calls |= {call} if begins else set()
-        if not begins:
+        if begins:
+            run = copy_context().run  # a job may tell its caller why it failed
+            threading.Thread(target=run, args=(work,), name=self._name, daemon=True).start()
+            if call.wait(timeout_s):
+                return result.result()
+        else:
             late()
-            raise GivenUp
-        context = copy_context()  # a job may tell its caller why it failed
-        threading.Thread(target=context.run, args=(work,), name=self._name, daemon=True).start()
-        call.wait(timeout_s)
-        return result.result()
+        tell("no answer in time")
+        return otherwise
 
     def close(self, timeout_s: float) -> bool:
         """Give up on what is under way. Whether all of it ends in time."""

@@ -5,14 +5,14 @@ import random
 import socket
 import threading
 from collections.abc import Iterator, Sequence
-from contextlib import closing, suppress
+from contextlib import closing
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from itertools import chain, repeat
 
 import pytest
 
 from hicache.storage.base import Status
-from hicache.storage.calls import MOST, Call, GivenUp, PlainSocket, Workers
+from hicache.storage.calls import MOST, Call, PlainSocket, Workers
 from tests.contract.rigs_stores import usable, value_of
 
 PATIENT_S = 30.0
@@ -42,20 +42,16 @@ def test_while_many_threads_hang_calls_end_at_once() -> None:
     gate, late = Gate(), list[str]()
     workers = Workers("test", object, lambda _: None)
     for _ in range(MOST - 1):
-        with pytest.raises(GivenUp):
-            workers.run(gate, HASTY_S, lambda: late.append("ended"))
-    assert workers.run(lambda resource, call: 2, PATIENT_S) == 2, "others go on"
-    with pytest.raises(GivenUp):
-        workers.run(gate, HASTY_S, lambda: late.append("ended"))
+        assert workers.run(gate, HASTY_S, "lost", lambda: late.append("ended")) == "lost"
+    assert workers.run(lambda resource, call: 2, PATIENT_S, 0) == 2, "others go on"
+    assert workers.run(gate, HASTY_S, "lost", lambda: late.append("ended")) == "lost"
     assert late == []
-    with pytest.raises(GivenUp):  # it would wait for ever
-        workers.run(lambda resource, call: 1, None, lambda: late.append("never begun"))
+    assert workers.run(lambda *_: 1, None, 0, lambda: late.append("never begun")) == 0
     assert late == ["never begun"]
     gate.open.set()
     assert workers.close(PATIENT_S)
     assert late == ["never begun", *["ended"] * MOST]
-    with pytest.raises(GivenUp):
-        workers.run(gate, None, lambda: late.append("closed"))
+    assert workers.run(gate, None, "lost", lambda: late.append("closed")) == "lost"
     assert late[-1] == "closed"
 
 
@@ -70,18 +66,15 @@ def test_closing_gives_up_on_what_is_under_way() -> None:
         return gate(resource, call)
 
     def use() -> None:
-        with pytest.raises(GivenUp):
-            workers.run(job, None)
-        failed.append(True)
+        failed.append(workers.run(job, None, "lost") == "lost")
 
     user = threading.Thread(target=use)
     user.start()
     assert begun.wait(PATIENT_S)
     assert not workers.close(HASTY_S)
     user.join()
-    assert failed
-    with pytest.raises(GivenUp):
-        workers.run(lambda resource, call: 1, None)
+    assert failed == [True]
+    assert workers.run(lambda resource, call: 1, None, 0) == 0
     gate.open.set()
     assert workers.join(PATIENT_S)
     assert ended == ["resource"]
@@ -94,7 +87,7 @@ def test_a_resource_that_cannot_be_made_is_an_error_of_the_call() -> None:
 
     workers = Workers("test", make, lambda _: None)
     with pytest.raises(OSError, match="no memory"):
-        workers.run(lambda resource, call: 1, PATIENT_S)
+        workers.run(lambda resource, call: 1, PATIENT_S, 0)
     assert workers.close(PATIENT_S)
 
 
@@ -130,8 +123,7 @@ class Caller(threading.Thread):
                     if steps:
                         call.step()
 
-            with suppress(GivenUp):
-                self.workers.run(job, self.draw.choice((0.001, 0.005, PATIENT_S)))
+            self.workers.run(job, self.draw.choice((0.001, 0.005, PATIENT_S)), None)
             self.seen.append((memory, bytes(memory)))
 
 

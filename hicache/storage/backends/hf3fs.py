@@ -19,8 +19,8 @@ import numpy as np
 from hicache.core.errors import CallerError
 
 from ..address import Folder, in_folder
-from ..base import Address, Status, StorageOptions, Value, gather, scatter, tell
-from ..calls import Call, GivenUp, Workers
+from ..base import Address, Status, StorageOptions, Value, gather, scatter
+from ..calls import Call, Workers
 from ..file_index import BLOCK, FREE, Data, Jobs, Row, Run, allocate, move, refused
 from .file import FileStore
 
@@ -88,10 +88,7 @@ class BigFile(Data):
             return statuses
 
         try:
-            return self._workers.run(job, self._timeout_s, late)
-        except GivenUp as error:
-            tell(error)
-            return None
+            return self._workers.run(job, self._timeout_s, None, late)
         except OSError as error:
             return [refused(error)] * len(jobs)
 

@@ -19,7 +19,6 @@ import atexit
 import os
 import urllib.request
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import suppress
 from itertools import accumulate
 from typing import TypeVar
 
@@ -47,7 +46,7 @@ from ..base import (
     step,
     tell,
 )
-from ..calls import Call, GivenUp, Workers
+from ..calls import Call, Workers
 
 SUMMARY = "Mooncake Store over its own client: mooncake://HOST:PORT of the master"
 
@@ -101,9 +100,7 @@ def open_storage(address: Address, options: StorageOptions) -> Storage:
 def _alone(call: Callable[[], T], timeout_s: float) -> T | None:
     """The result of a call on a thread of its own; None if it is given up."""
     workers: Workers[None] = Workers("mooncake", lambda: None, lambda _: None)
-    with suppress(GivenUp):
-        return workers.run(lambda _, __: call(), timeout_s)
-    return None
+    return workers.run(lambda _, __: call(), timeout_s, None)
 
 
 class Mooncake(Storage):
@@ -120,7 +117,7 @@ class Mooncake(Storage):
             result = self._client.batch_is_exist(list(keys)) if keys else []
             return [None if code < 0 and _lost(code) else code == 1 for code in result]
 
-        return self._run(ask, [None] * len(keys))
+        return self._workers.run(ask, self._timeout_s, [None] * len(keys))
 
     def read(self, keys: Sequence[str], values: Sequence[Value]) -> list[Status]:
         statuses = [Status.FAILED] * len(keys)
@@ -137,7 +134,7 @@ class Mooncake(Storage):
                 _went_on(codes)
             return statuses
 
-        return self._run(get, statuses)
+        return self._workers.run(get, self._timeout_s, statuses)
 
     def write(self, keys: Sequence[str], values: Sequence[Value]) -> list[Status]:
         statuses = [Status.FAILED] * len(keys)
@@ -159,14 +156,14 @@ class Mooncake(Storage):
                 _went_on(codes)
             return statuses
 
-        return self._run(put, statuses)
+        return self._workers.run(put, self._timeout_s, statuses)
 
     def delete(self, keys: Sequence[str]) -> list[Status]:
         def remove(stage: Staging, call: Call) -> list[Status]:
             codes = self._client.batch_remove(list(keys), True) if keys else []
             return [Status.DONE if code == 0 else _lost(code) for code in codes]
 
-        return self._run(remove, [Status.FAILED] * len(keys))
+        return self._workers.run(remove, self._timeout_s, [Status.FAILED] * len(keys))
 
     def entries(self, prefix: str) -> Iterator[Entry]:
         """Asks the master's second port for its keys, then for their sizes. Raises OSError if it
@@ -183,7 +180,7 @@ class Mooncake(Storage):
                 _went_on(numbers[-1:])
             return numbers
 
-        result: list[int] = self._run(sizes, [])
+        result: list[int] = self._workers.run(sizes, self._timeout_s, [])
         if len(result) < len(keys):
             raise TimeoutError(f"no answer from {self._where.host}")
         pairs = zip(keys, result, strict=True)
@@ -201,14 +198,6 @@ class Mooncake(Storage):
         """The process ends. Leaving while the client is in a call would crash it."""
         self.close()
         self._workers.join(_LEAVE_S)
-
-    def _run(self, job: Callable[[Staging, Call], T], otherwise: T) -> T:
-        """The result of a job, or `otherwise` if it is given up."""
-        try:
-            return self._workers.run(job, self._timeout_s)
-        except GivenUp as error:
-            tell(error)
-            return otherwise
 
     def _status(self, key: str, code: int, size: int) -> Status:
         """Of a read. A value of another length fails like a broken connection, or is cut."""
