@@ -36,7 +36,7 @@ _CHANGED = 32  # values of one change, so that the reserve has room for it
 _MOST_TOUCHED = 4096
 _MOST_LOG, _MOST_RESERVE, _LEAST_RESERVE = 16 << 20, 1 << 20, 64 << 10  # bytes
 _PART = 16  # of the disk, 1 in so many, is for the log and the reserve
-_MOST_BYTES = 2 << 20  # of one call
+_MOST_BYTES, _MOST_BUFFERS = 2 << 20, 1024  # of one call; IOV_MAX of Linux
 _PUNCH = 3  # FALLOC_FL_PUNCH_HOLE and FALLOC_FL_KEEP_SIZE
 _LIBC = ctypes.CDLL(None, use_errno=True)
 NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
@@ -62,6 +62,7 @@ _FIND = (
     "SELECT stored.key, id, length, start, blocks FROM stored JOIN runs ON runs.value = id WHERE"
     " stored.key IN (SELECT asked.value FROM json_each(?) AS asked) ORDER BY start"
 )
+_THERE = "SELECT id FROM stored WHERE id IN (SELECT value FROM json_each(?))"
 
 Item = TypeVar("Item")
 Done = TypeVar("Done")
@@ -178,8 +179,12 @@ def move(file: int, row: Row, value: Value, reading: bool) -> Status:
     the file ends before."""
     runs = [(start * BLOCK, blocks * BLOCK) for start, blocks in row.runs]
     call = os.preadv if reading else os.pwritev
-    at = length = 0
+    small = len(runs) == 1 and row.length <= _MOST_BYTES and len(value) <= _MOST_BUFFERS
     try:
+        if small and call(file, value, runs[0][0]) == row.length:
+            step()
+            return Status.DONE
+        at = length = 0
         for buffer in value:
             left = buffer.cast("B")
             while left:
@@ -278,9 +283,11 @@ class Index:
         return rows
 
     def moved(self, rows: dict[str, Row]) -> set[str]:
-        """The keys whose blocks may hold something else since `find`."""
-        now = self.find(rows)
-        return {key for key, row in rows.items() if now.get(key) != row}
+        """The keys whose blocks may hold something else since `find`: their values are gone."""
+        numbers = json.dumps([row.number for row in rows.values()])
+        with self._lock:
+            there = {number for (number,) in self._base.execute(_THERE, (numbers,))}
+        return {key for key, row in rows.items() if row.number not in there}
 
     def touch(self, keys: Sequence[str]) -> None:
         """Note that the pages of these values were used, the last of them last."""
