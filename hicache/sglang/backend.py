@@ -22,7 +22,7 @@ from hicache.storage.changes import after, caller
 from hicache.storage.identity import code_of_modules
 from hicache.storage.keys import shard
 
-from .describing import Settings, form_of, weights_of
+from .describing import form_of, settings_of, weights_of
 from .storing import HostPages, prefixes
 
 KNOWN = ("0.5.22", "0.5.23")
@@ -37,7 +37,7 @@ class HicacheStorage(HiCacheStorage):
 
     def __init__(self, storage_config: Any, options: Any = None) -> None:
         """storage_config: SGLang's `HiCacheStorageConfig`. options: of the factory, none known."""
-        settings = Settings.of(storage_config.extra_config or {})
+        settings = settings_of(storage_config.extra_config or {})
         _check(storage_config)
         self._config = storage_config
         self._version = _weight_version()

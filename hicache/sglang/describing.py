@@ -12,7 +12,6 @@ import json
 import math
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -51,20 +50,16 @@ _OF_SGLANG = (
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Settings(StoreSettings):
-    """What `--hicache-storage-backend-extra-config` says (docs/sglang.md); other names there are
-    SGLang's own."""
+def settings_of(values: Mapping[str, Any]) -> StoreSettings:
+    """What `--hicache-storage-backend-extra-config` says (docs/sglang.md) beside SGLang's own.
 
-    @classmethod
-    def of(cls, values: Mapping[str, Any]) -> Settings:
-        """Raises CallerError for what is unknown, missing, or of another form."""
-        own = {name: value for name, value in values.items() if name not in _OF_SGLANG}
-        if "storage" not in own:
-            raise CallerError(f'{_WHERE}: expected "storage", such as "file:/data/kv"')
-        if not values.get("interface_v1"):
-            raise CallerError(f'{_WHERE}: expected "interface_v1": 1 with hicache')
-        return cls.read(own, _WHERE, " and SGLang's own")
+    Raises CallerError for what is unknown, missing, or of another form."""
+    own = {name: value for name, value in values.items() if name not in _OF_SGLANG}
+    if "storage" not in own:
+        raise CallerError(f'{_WHERE}: expected "storage", such as "file:/data/kv"')
+    if not values.get("interface_v1"):
+        raise CallerError(f'{_WHERE}: expected "interface_v1": 1 with hicache')
+    return StoreSettings.read(own, _WHERE, " and SGLang's own")
 
 
 def weights_of(args: Any, named: str, loaded: dict[str, str]) -> dict[str, Any]:

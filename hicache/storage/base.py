@@ -15,8 +15,9 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass, fields
+from dataclasses import astuple, dataclass
 from enum import StrEnum
+from operator import add
 from typing import NamedTuple, TypeAlias, TypeVar
 
 from hicache.core.errors import CallerError
@@ -93,8 +94,7 @@ class Losses:
     waited_s: float = 0.0
 
     def __add__(self, other: Losses) -> Losses:
-        names = [field.name for field in fields(Losses)]
-        return Losses(*(getattr(self, name) + getattr(other, name) for name in names))
+        return Losses(*map(add, astuple(self), astuple(other)))
 
 
 @dataclass(frozen=True, slots=True)

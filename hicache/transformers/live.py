@@ -156,12 +156,9 @@ class PagedRows:
         for number, layer in enumerate(self.layers):
             for rows in layer.rows:
                 pool = pools[rows.pool.name]
-                flat: Any = pool.flat
-                flat = flat if isinstance(flat, torch.Tensor) else torch.from_numpy(flat)
-                size = pool.plan.sizes
-                shape = (size.layer, size.part, size.page, size.token, size.head, -1)
-                at = pool.plan.pool.layers.index(number)
-                self.of[number][rows.name] = flat.view(rows.dtype).view(shape)[at]
+                view = pool.view[pool.plan.pool.layers.index(number)]
+                pages = view if isinstance(view, torch.Tensor) else torch.from_numpy(view)
+                self.of[number][rows.name] = pages.view(rows.dtype).transpose(0, 1)
 
 
 class RequestPages:

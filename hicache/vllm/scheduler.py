@@ -389,13 +389,12 @@ class ConnectorScheduler:
             if loaded or hashes.items() & self._unsure.items():
                 known.foreign = request.num_tokens
                 self._unsure |= hashes
-        if known.foreign == request.num_tokens and not ends:
-            return True
-        if known.foreign >= 0:
+        foreign = known.foreign == request.num_tokens and not ends
+        if known.foreign >= 0 and not foreign:
             known.foreign = -1
             for number in hashes:
                 self._unsure.pop(number, None)
-        return False
+        return foreign
 
     def _deepest(self, blocks: Blocks, pages: int, least: int) -> int:
         """The deepest boundary of at most so many pages at which every group has what a later

@@ -14,9 +14,9 @@ import torch
 
 from hicache import clock
 from hicache.core.errors import CallerError
-from hicache.sglang.describing import Settings, form_of, weights_of
+from hicache.sglang.describing import form_of, settings_of, weights_of
 from hicache.sglang.storing import HostPages, prefixes
-from hicache.storage.address import open_storage, parse
+from hicache.storage.address import StoreSettings, open_storage, parse
 from hicache.storage.base import Status, StorageOptions
 from hicache.storage.checksummed import HEADER_BYTES
 
@@ -384,8 +384,8 @@ def test_the_package_does_not_need_sglang_before_its_class_is_asked_for() -> Non
 
 def test_settings_are_read_and_sglangs_own_are_left_to_it() -> None:
     values = {"module_path": "hicache.sglang", "interface_v1": 1, "storage": "file:/data/kv"}
-    assert Settings.of(values) == Settings(storage="file:/data/kv")
-    settings = Settings.of(values | {"weights": "w1", "timeout_s": 20})
+    assert settings_of(values) == StoreSettings(storage="file:/data/kv")
+    settings = settings_of(values | {"weights": "w1", "timeout_s": 20})
     assert (settings.weights, settings.timeout_s) == ("w1", 20)
 
 
@@ -404,7 +404,7 @@ def test_settings_are_read_and_sglangs_own_are_left_to_it() -> None:
 )
 def test_wrong_settings_are_one_line(values: dict[str, Any], text: str) -> None:
     with pytest.raises(CallerError) as caught:
-        Settings.of({"interface_v1": 1} | values)
+        settings_of({"interface_v1": 1} | values)
     assert text in str(caught.value)
     assert "\n" not in str(caught.value)
 
