@@ -6,14 +6,14 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 SOURCE = ("hicache", "sim", "invariants", "traces")
 MOST = {
-    "lines of hicache": 21_994,
+    "lines of hicache": 21_995,
     "lines of sim": 8_693,
     "lines of invariants": 18_508,
     "lines of traces": 16_289,
     "lines of tests": 28_695,
     "files of source": 298,
     "files of tests": 194,
-    "words of pages": 37_946,
+    "words of pages": 37_947,
 }
 
 

@@ -40,9 +40,9 @@ class Config:
     load_threshold_pages  a host hit shorter than this many pages is recomputed, not loaded.
     load_quota_pages      a host hit longer than this is recomputed; 0 means no limit.
     max_backups           the largest number of backups in flight. A further backup waits for the
-                          node's next use, but a backup for an eviction always begins.
+                          next insertion there, but a backup for an eviction always begins.
     exchange_pages        host pages, per component, that stay free for exchanges. A load frees the
-                          host copies when it has landed; until then, the pages that it evicts from
+                          host copies at its reply; until then, the pages that it evicts from
                           device may use this many host pages more. Needs a write policy that copies
                           on eviction. (): a page that is loaded keeps its host copy.
     kv_events             emit KvStored / KvRemoved for routers (costs one SHA-256 per new page).

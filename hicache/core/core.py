@@ -2,22 +2,22 @@
 and without effects outside. It decides; executors move bytes and the engine runs the passes: each
 answers its actions with one event each. A decode step is no event. The life of a page's content:
 
-    taken       at AdmitWanted, ContinueWanted or PagesWanted, by the request
+    taken       at AdmitWanted, ContinueWanted or PagesWanted, by the request (states: PrefillDone)
     written     by a pass or a decode step
     cached      at PrefillDone (of decode, at Finished or Retracted): a node has it now
     backed up   a Backup copies it to a host page of the node (write_back: when eviction comes)
     unlocked    behind a window, or at its request's end, if nobody else locks it: eviction may come
     demoted     evicted from device: the node has its host page alone, which a Store may have copied
     found       if it left host: a Lookup finds it in storage, a Fetch brings it to host (unlocked)
-    landed      a Load brought it to a device page; at its reply or that of the pass that reads it,
-                mostly the latter, which comes first
+    landed      a Load brought it to a device page; at PrefillDone of the pass that reads it, or at
+                LoadDone if that comes earlier
 
 **Nodes and boundaries.** A node is a run of pages below its parent in a radix tree. Each component
 (kind of attention) has a copy of the run or not, on device and on host. Of a prefix, a component
 requires the last `window_pages` pages. Requests make boundaries, ends of nodes: at the end of each
 pass and, with windows or (`Config.branch_states`) states, where the prompt leaves what the tree
-knew, all rounded down to every component's interval; and when they end, then of a last, partial
-page, too, if the key has one. What they compute past the last stays their own.
+knew, all rounded down to every component's interval; at their end, where the key ends, in a page
+that is filled in part, too (with states: where they have one). What is past the last is their own.
 
     live boundary   a node's end at which every component has what it requires, on device or host
     live_distance   pages from the node's end down to the nearest live boundary at or below it: 0 if
@@ -42,12 +42,12 @@ If the backbone (full attention) is the only component, every node's end is live
     a request    gives back its own pages that are out of a window, that no boundary requires or
                  that a node has too (duplicates), and at its end the rest
     a node       what is evicted, expires, is flushed, has no live boundary any more or is a state
-                 beyond `states_per_path`; its host copy after a load (`exchange_pages`)
+                 beyond `states_per_path`; its host copy at LoadDone (`exchange_pages`)
     a transfer   the targets that no node took
 
-On loan (`lend`) are the sources of a copy and, to a pass, its request's own pages and the targets
-of its load. A cached page retires only at a flush, with a deleted node that a store reads, or while
-a second pass of its request runs.
+On loan (`lend`) are the sources of a copy until it lands and, to a pass, its request's own pages
+and the targets of its load. A cached page retires only at a flush, with a deleted node that a store
+reads, or while a second pass of its request runs.
 
 **Locks.** A receipt lists what its holder locked: a request, on device, what its prefix requires
 (what is loaded for it, when that lands); a pin the same, on the pin's tier; of a transfer see
@@ -56,7 +56,7 @@ backbone of a node is locked, so is that of every node above; if another compone
 node's backbone, if it is there. So eviction reaches the unlocked cached pages of a pool and no
 others. Fetches and stores lock host copies only. With write_back, a node above such a copy may be
 on device alone: if it is copied to host, they lock its new copy, too; if deleted, the nodes below
-it go with it.
+it go with it, locked or not.
 
 **Eviction** takes unreachable copies first; then, on host, those on host only; then the lowest
 rank, then the deeper node. The backbone goes from the tier's leaves (nodes with no child there) up,
@@ -89,7 +89,7 @@ writing_back) free or unlock it.
              write_back) also if its parent has none, and another component's if its node has no
              backbone on host. One for an eviction (write_back) begins if host has room. Its reply
              frees no page: a later eviction demotes the node, or drops it if it failed.
-    lookup   of what the tree lacks of a request that arrives; others that lack it join.
+    lookup   of what the tree lacks of a request that arrives, if it is enough; others join.
     fetch    of what the lookup found, if host has room and, under a `contiguous` policy, has the
              prefix above it; with windows or states, of all or nothing. Nodes take what arrived.
     store    of one node. Nodes queue after a backup, and when they are used and storage is not
@@ -99,16 +99,16 @@ writing_back) free or unlock it.
              begins.
 
 **Events.** An event is checked first; after a CallerError nothing has changed. *Room* is made by
-evicting: Evicted, and Backup of what is written back, come before the outcome that needs it; all
-that an admission needs, before Admitted.
-AdmitWanted splits the node where its match ends. It takes the backbone's pages of the whole prompt,
-so that no chunk waits for them (S, V: those of a chunk), and of others those of a chunk. *Used*:
-`last_use` is a new tick; `hits` counts a node's requests, each once per admission. *Insertion*:
-nodes take computed pages, after room is made for states. What cannot be done now is `Refused`, with
-a reason; what was evicted or split for it stays so. While its prefetch runs, an admission is
-refused if the prefetch policy waits; else it first does what PrefetchLimitReached does. Pins hold
-what comes to their tier. KvStored and KvRemoved tell routers what comes and goes. StorageDetached
-comes at once or with the last reply; a failed pass gives Restarted alone.
+evicting: Evicted, and Backup of what is written back, come before the outcome that needs it (all of
+an admission before Admitted). AdmitWanted splits the node where its match ends. It takes the
+backbone's pages of the whole prompt, so that no chunk waits for them (S, V: those of a chunk), and
+of others those of a chunk. *Used*: `last_use` is a new tick; `hits` counts a node's requests, each
+once per admission. *Insertion*: nodes take computed pages, after room is made for states. What
+cannot be done now is `Refused`, with a reason; what was evicted or split for it stays so. While its
+prefetch runs, an admission is refused if the prefetch policy waits; else it first does what
+PrefetchLimitReached does. Pins hold what comes to their tier. KvStored and KvRemoved tell routers
+what comes and goes. StorageDetached comes at once or with the last reply; a failed pass gives
+Restarted alone.
 
     event                 reads         changes                        emits, in this order
     Arrived               tree          a waiting request              Matched, Lookup or Prefetched

@@ -18,7 +18,8 @@ from .types import Key, PinId, Record, RequestId, Tier, TransferId
 
 class Arrived(Record, frozen=True):
     """A request exists. Answered by `Matched`; nothing is locked, split or marked as used. While
-    storage is attached a prefetch may begin (`Lookup`), or `Prefetched` says why none does.
+    storage is attached a prefetch may begin (`Lookup`), or `Prefetched` says why none does; neither
+    comes if nothing is missing or if it joins a prefetch.
 
     length: prompt tokens. key: the prompt's cacheable pages, at most ceil(length / page_size).
     match_pages: the longest prefix that may be reused; an engine that needs the last token's logits

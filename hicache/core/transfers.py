@@ -178,7 +178,7 @@ def add_segments(
     state: State, transfer: Transfer, index: int, nodes: Sequence[Node], target: Pages
 ) -> None:
     """Add one segment for each node: copy the node's pages of the component to the next `target`
-    pages. The source pages are on loan until the reply. A store has no target pages."""
+    pages. The source pages are on loan until the segment ends. A store has no target pages."""
     tier = DEVICE if transfer.kind is BACKUP else HOST
     start = 0
     for node in nodes:

@@ -9,7 +9,7 @@ event after each, so that a forward pass can wait for the layer that it needs.
 Both transfer queues wait for the compute stream, because a backup reads pages that a forward pass
 wrote, and a load writes pages that a forward pass of their previous owner may still use. The
 compute stream need not wait before a page of a transfer is reused: the core reuses it only after
-the reply, and then the host has seen the end of the transfer.
+the reply, or that of the pass that read what was loaded, and then the transfer has ended.
 
 Each stage of a pipeline has a compute stream and transfer queues of its own, which copy its layers.
 """

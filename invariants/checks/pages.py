@@ -158,8 +158,8 @@ class Generation(Check):
 class PinIo(Check):
     name = "PIN-IO"
     sentence = (
-        "A page that an unanswered action reads or writes is not free and not reissued before the "
-        "reply, or before the reply of the pass that reads what was loaded."
+        "A page that an unanswered action reads or writes is not free and not reissued until its "
+        "reply, or that of the pass that reads what it loads, if that comes first."
     )
     items = (LoadDone, BackupDone, FetchDone, StoreDone)
     of_changes = True

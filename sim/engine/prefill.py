@@ -107,7 +107,7 @@ class Prefills:
     def take_delivered(self) -> None:
         delivered, self._delivered = self._delivered, []
         for sequence, prefill in delivered:
-            del self._running.arriving[sequence.job.index]
+            del self._running.incoming[sequence.job.index]
             self._prefilled(sequence, prefill)
             sequence.incoming = False
 
@@ -244,7 +244,7 @@ class Prefills:
                 sequence.passes.append(outcome.transfer)
                 if sequence.incoming:
                     assert self._relay is not None
-                    self._running.arriving[sequence.job.index] = sequence
+                    self._running.incoming[sequence.job.index] = sequence
                     self._relay.bring(sequence, outcome)
                     continue
                 self.batch.append((sequence, outcome))

@@ -183,8 +183,8 @@ class Sequences:
     batches     micro-batches; the one whose turn it is has the next pass. stalled, decode, gaps:
                 those of this one.
     wanted      sequences to retract when their passes have ended, and which sequence needs it.
-    arriving    admitted sequences whose prompt a transfer brings. leaving: sequences that decode
-                elsewhere, whose pages a transfer still reads.
+    incoming    admitted sequences whose prompt a relay brings. leaving: sequences that decode
+                elsewhere, whose pages a relay still reads.
     admitted    those that are computed here. promised: the pages that they have when they end.
                 reserve: what must stay free for them. pool: that of the first component.
     retractions how often one was retracted.
@@ -206,7 +206,7 @@ class Sequences:
         self.page_size = page_size
         self.sequences: dict[RequestId, Sequence] = {}
         self.prefilling: dict[RequestId, Sequence] = {}
-        self.arriving: dict[RequestId, Sequence] = {}
+        self.incoming: dict[RequestId, Sequence] = {}
         self.leaving: dict[RequestId, Sequence] = {}
         count = range(platform.forward.stages)
         self.batches = [MicroBatch(index, lambda: platform.clock.now_ns) for index in count]
@@ -389,7 +389,7 @@ class Sequences:
                 return
             if (tokens - 1) // self.page_size > kept // self.page_size:
                 tokens = kept + 1  # ask again for one page only, which may be granted
-            elif refusal.retract != NO_REQUEST and refusal.retract not in self.arriving:
+            elif refusal.retract != NO_REQUEST and refusal.retract not in self.incoming:
                 self.retract(self.sequences[refusal.retract])
                 if refusal.retract == index:
                     return
