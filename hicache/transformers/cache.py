@@ -143,7 +143,7 @@ class PrefixCache:
         cache = {live.described.argument: live}
         try:
             with followed(self.model, live):
-                for depth in sorted(admission.depths):
+                for depth in sorted(live.wanted):
                     if live.count < depth < ids.shape[1]:
                         self._compute(ids[:, live.count : depth], cache)
                 live.first_of_generate = True

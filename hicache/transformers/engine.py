@@ -71,15 +71,13 @@ class Request(NamedTuple):
 
 
 class Admission(NamedTuple):
-    """A request that has pages. hits: reused tokens by tier. depths: pages for states, by depth."""
+    """A request that has pages. hits: reused tokens by tier."""
 
-    number: int
     request: Request
     action: Prefill
     pages: RequestPages
     live: LiveCache
     hits: dict[str, int]
-    depths: dict[int, int]
 
 
 class Engine:
@@ -289,10 +287,8 @@ class Engine:
         pages, first = self._pages(action), action.start_token
         past = pages.read(first) if first else ()
         live = LiveCache(request.described, tokens[:first], past, len(tokens), self._interval)
-        depths = dict(action.states[0].checkpoints) if action.states else {}
-        live.wanted = set(depths)
-        hits = self._hits(admitted, action)
-        return Admission(number, request, action, pages, live, hits, depths)
+        live.wanted = dict(action.states[0].checkpoints) if action.states else {}
+        return Admission(request, action, pages, live, self._hits(admitted, action))
 
     def _loaded(self, transfers: Iterable[int]) -> bool:
         """Wait until loads have ended. Returns whether all have arrived."""
@@ -352,14 +348,14 @@ class Engine:
         tokens, first = live.tokens(), action.start_token
         new = live.taken()
         admission.pages.write(new, first, first, prompt)
-        for depth, page in admission.depths.items():
+        for depth, page in live.wanted.items():
             admission.pages.write_states(live.states[depth], page)
         self._synchronize()
         self.feed(events.PrefillDone(action.transfer))
         if not final or end == prompt or not self._grown(admission, new, end):
             end = prompt
         name = admission.request.computation.name
-        self.feed(events.Finished.from_tokens(admission.number, tokens[:end], self._size, name))
+        self.feed(events.Finished.from_tokens(action.request, tokens[:end], self._size, name))
 
     def _grown(self, admission: Admission, new: Sequence[New], end: int) -> bool:
         """Give what was generated pages, and write it. Returns whether that could be done."""
@@ -367,7 +363,7 @@ class Engine:
         depth = end // self._interval * self._interval if self._interval else 0
         if depth > prompt and depth not in live.states:
             return False  # the core would take the state of this depth for one that is there
-        wanted = events.PagesWanted(admission.number, end, prompt)
+        wanted = events.PagesWanted(admission.action.request, end, prompt)
         granted = first_of(Granted, self._pages_for(wanted, 0.0))
         if granted is None:
             return False

@@ -23,7 +23,8 @@ States = list[New]  # by layer
 
 class LiveCache(DynamicCache):  # type: ignore[misc]
     """The cache of a model. count: tokens that it has, in all layers. fitting: tokens before the
-    first pass that did not fit, whose rows may be kept. states: by depth in tokens."""
+    first pass that did not fit, whose rows may be kept. states: by depth in tokens. wanted: pages
+    for those that are stored, by depth."""
 
     def __init__(
         self,
@@ -46,7 +47,7 @@ class LiveCache(DynamicCache):  # type: ignore[misc]
             for item, layer, rows in zip(described.layers, self.layers, past, strict=True):
                 item.put(layer, rows, self.count)
         self.fitting = described.longest
-        self.wanted: set[int] = set()
+        self.wanted: dict[int, int] = {}
         self.first_of_generate = False
         self._prompt, self._interval = prompt_tokens, interval
         self._ids = torch.tensor([list(reused)], dtype=torch.long)
@@ -98,7 +99,8 @@ class LiveCache(DynamicCache):  # type: ignore[misc]
         self.count += ids.shape[1]
         self._parts.append(ids)
         if self._interval and (self.count in self.wanted or self.count % self._interval == 0):
-            self.states = {depth: self.states[depth] for depth in self.wanted & self.states.keys()}
+            known = self.wanted.keys() & self.states.keys()
+            self.states = {depth: self.states[depth] for depth in known}
             self.states[self.count] = self.states_now()
 
     def crop(self, *args: Any, **kwargs: Any) -> None:
