@@ -19,47 +19,24 @@ import numpy as np
 from hicache.core.errors import CallerError
 
 from ..address import Folder, in_folder
-from ..base import Address, Status, StorageOptions, Value, gather, scatter
+from ..base import Address, Status, StorageOptions, gather, scatter
 from ..calls import Call, Workers
-from ..file_index import BLOCK, FREE, Data, Jobs, Row, Run, allocate, move, refused
+from ..file_index import BLOCK, FREE, Data, Jobs, Run, allocate, move, refused
 from .file import FileStore
 
 SUMMARY = "one large file, for 3FS and other file systems: hf3fs:DIR"
 
 
-class Channel:
-    """What one thread moves bytes with: an open file, and memory of its own."""
-
-    def __init__(self, path: Path) -> None:
-        self._memory = memoryview(b"")
-        self.file = os.open(path, os.O_RDWR | os.O_CLOEXEC)
-
-    def move(self, call: Call, row: Row, value: Value, reading: bool) -> Status:
-        """Read or write one value."""
-        if row.length > self._memory.nbytes:
-            self._memory = np.empty(row.length, np.uint8).data
-        memory = self._memory[: row.length]
-        if not reading:
-            with call.delivering():
-                gather(value, memory)
-        status = move(self.file, row, (memory,), reading)
-        if reading:
-            with call.delivering():
-                scatter(memory, value)
-        return status
-
-    def close(self) -> None:
-        os.close(self.file)
-
-
 class BigFile(Data):
-    """A file of one size, whose bytes are moved by threads with a transfer queue each."""
+    """A file of one size, which each thread opens, and whose bytes it moves through memory of its
+    own."""
 
     def __init__(self, path: Path, size_bytes: int, timeout_s: float) -> None:
         super().__init__(path)
         self.first = (size_bytes // BLOCK, FREE)
         self._timeout_s = timeout_s
-        self._workers: Workers[Channel] = Workers("hf3fs", lambda: Channel(path), Channel.close)
+        flags = os.O_RDWR | os.O_CLOEXEC
+        self._workers: Workers[int] = Workers("hf3fs", lambda: os.open(path, flags), os.close)
 
     def open(self) -> bool:
         self.path.parent.mkdir(exist_ok=True)
@@ -81,10 +58,20 @@ class BigFile(Data):
     def move(
         self, jobs: Jobs, reading: bool, durable: bool, late: Callable[[], None]
     ) -> list[Status] | None:
-        def job(channel: Channel, call: Call) -> list[Status]:
-            statuses = [channel.move(call, *job, reading) for job in jobs]
+        def job(file: int, call: Call) -> list[Status]:
+            memory = np.empty(max((row.length for row, _ in jobs), default=0), np.uint8).data
+            statuses = list[Status]()
+            for row, value in jobs:
+                part = memory[: row.length]
+                if not reading:
+                    with call.delivering():
+                        gather(value, part)
+                statuses.append(move(file, row, (part,), reading))
+                if reading:
+                    with call.delivering():
+                        scatter(part, value)
             if durable:
-                os.fsync(channel.file)
+                os.fsync(file)
             return statuses
 
         try:
