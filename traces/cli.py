@@ -26,7 +26,6 @@ from .terminal.streams import (
     hardened_std_streams,
     print_error,
     print_failure,
-    silence_std_streams,
     unforged,
 )
 
@@ -126,9 +125,6 @@ def _run(words: Sequence[str], typed: str) -> int:
     except KeyboardInterrupt:
         print_error("interrupted")
         return INTERRUPTED
-    except BrokenPipeError:
-        silence_std_streams()  # the reader closed the pipe (head)
-        return 0
     except CallerError as error:
         print_error(_with_option(str(error), command))
         return BAD_INPUT

@@ -17,7 +17,6 @@ from ..devices.bench import DEVICES, MEMORY_LIMIT, Bench, Geometry, fit, probe_o
 from ..terminal import options as read
 from ..terminal.options import OptionRecord, option
 from ..terminal.output import check_outputs, write_whole
-from ..terminal.streams import ignore_broken_pipe
 from ..terminal.tables import console, pairs, print_written
 
 _PAGES, _FEWEST_PAGES = 512, 4
@@ -54,8 +53,7 @@ def run(options: Options, command: str) -> int:
     document = measured.seal(_measure(options, command))
     write_whole(options.output, [json.dumps(document, indent=1, sort_keys=True) + "\n"])
     out = sys.stderr if options.output == "-" else sys.stdout
-    with ignore_broken_pipe():
-        console(out).print(pairs("Calibration", _rows(document)))
+    console(out).print(pairs("Calibration", _rows(document)))
     print_written([options.output], out)
     return 0
 

@@ -22,8 +22,8 @@ from ..results.record import ExpectedError, Result, document, head, record_of
 from ..terminal import options as read
 from ..terminal.options import OptionRecord, option
 from ..terminal.output import check_outputs, write_json
-from ..terminal.streams import ignore_broken_pipe, print_error
 from ..terminal.streams import name as shown
+from ..terminal.streams import print_error
 from ..terminal.tables import console, table
 
 _MOST_SIDES = 64
@@ -133,18 +133,17 @@ def run(options: Options, command: str) -> int:
     actual = comparison(sides, results)
     for warning in weak:
         print_error(f"warning: {warning}")
-    with ignore_broken_pipe():
-        out = console(sys.stderr if options.json == "-" else sys.stdout)
-        for title, columns, rows in tables(actual):
-            made = table(title, *map(shown, columns))
-            for row in rows:
-                made.add_row(*map(shown, row))
-            out.print(made)
-        out.print()
-        for label, cause in actual.causes.items():
-            out.print(f"Cause{f' of {shown(label)}' * (len(sides) > 2)}: {cause}.")
-        for line in together(result.expected_error for result in results):
-            out.print(line)
+    out = console(sys.stderr if options.json == "-" else sys.stdout)
+    for title, columns, rows in tables(actual):
+        made = table(title, *map(shown, columns))
+        for row in rows:
+            made.add_row(*map(shown, row))
+        out.print(made)
+    out.print()
+    for label, cause in actual.causes.items():
+        out.print(f"Cause{f' of {shown(label)}' * (len(sides) > 2)}: {cause}.")
+    for line in together(result.expected_error for result in results):
+        out.print(line)
     if options.json:
         full = head(command, True) | {"kind": "compare", **document(actual), "warnings": weak}
         write_json(options.json, full)

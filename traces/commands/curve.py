@@ -18,7 +18,6 @@ from ..sweeping.table import Line, Panel, check_picture, svg
 from ..terminal import options as read
 from ..terminal.options import option
 from ..terminal.output import check_outputs, write_json, write_whole
-from ..terminal.streams import ignore_broken_pipe
 from ..terminal.tables import console, pairs, table
 from ._options import PagedTraceOptions
 
@@ -73,14 +72,13 @@ def run(options: Options, command: str) -> int:
         bytes_per_token=each,
     )
     out = console(sys.stderr if "-" in (options.output, options.json) else sys.stdout)
-    with ignore_broken_pipe():
-        out.print(_policies_table(curves))
-        rows = [*_figures(curves)]
-        if model and (note := pools_note(model.components)):
-            rows.append(("memory", f"{note}; replays with --host-bytes have all"))
-        out.print(pairs("What the curves say", rows))
-        for note in trace.notes:
-            out.print(note)
+    out.print(_policies_table(curves))
+    rows = [*_figures(curves)]
+    if model and (note := pools_note(model.components)):
+        rows.append(("memory", f"{note}; replays with --host-bytes have all"))
+    out.print(pairs("What the curves say", rows))
+    for note in trace.notes:
+        out.print(note)
     if options.output:
         write_whole(options.output, [picture(curves)])
     if options.json:

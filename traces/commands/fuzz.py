@@ -23,7 +23,7 @@ from ..terminal import options as read
 from ..terminal.options import OptionRecord, option
 from ..terminal.output import check_folder, check_outputs, write_json
 from ..terminal.signals import INTERRUPTED
-from ..terminal.streams import command_line, ignore_broken_pipe
+from ..terminal.streams import command_line
 
 SECONDS = 60
 MOST_OPERATIONS = 100_000  # a sequence of this length can still be read
@@ -106,21 +106,18 @@ def run(options: Options, command: str) -> int:
     name = options.target or OURS
     with ExitStack() as stack:
         target = _target(name, options, seed, stack)
-        with ignore_broken_pipe():
-            words = ["hicache", "fuzz", *([name] if options.target else []), "--seed", str(seed)]
-            print(command_line(words), file=stream, flush=True)
+        words = ["hicache", "fuzz", *([name] if options.target else []), "--seed", str(seed)]
+        print(command_line(words), file=stream, flush=True)
         tally, seeds = Tally(), _seeds(seed, options)
         complete, lost = hunt(target, seeds, tally, options.output, options.first)
     code = lost or tally.code() or (0 if complete else INTERRUPTED)
     settings: dict[str, object] = {"target": name, "seed": seed}
     settings |= {"operations a sequence": options.operations, **dict(options.config)}
 
-    with ignore_broken_pipe():
-        show(tally, settings, target, stream)
+    show(tally, settings, target, stream)
     if options.json:
-        with ignore_broken_pipe():
-            head = _head("hicache-fuzz-report", command, code) | {"complete": complete}
-            write_json(options.json, head | documented(tally, settings, target))
+        head = _head("hicache-fuzz-report", command, code) | {"complete": complete}
+        write_json(options.json, head | documented(tally, settings, target))
     return code
 
 
@@ -198,16 +195,13 @@ def _replay(options: Options, path: str, command: str) -> int:
         document["failure"] = {key: getattr(failure, key) for key in keys}
         message = f"{failure.text}\nfailed at operation {failure.at} of {about['entries']}: "
         message += f"{failure.code} {failure.kind}"
-    with ignore_broken_pipe():
-        print(message, file=sys.stderr if options.json == "-" else sys.stdout)
+    print(message, file=sys.stderr if options.json == "-" else sys.stdout)
     if options.json:
-        with ignore_broken_pipe():
-            write_json(options.json, document)
+        write_json(options.json, document)
     return code
 
 
 def _script(session: Session, text: str, path: str) -> int:
     script_fails = session.script_fails(text, engines.PLAY_S)
-    with ignore_broken_pipe():
-        print(script_fails or f"{session.engine.title}: {path}: no failure")
+    print(script_fails or f"{session.engine.title}: {path}: no failure")
     return engines.CODE if script_fails else 0

@@ -18,7 +18,7 @@ from ..results.record import head
 from ..terminal import options as read
 from ..terminal.options import option
 from ..terminal.output import check_outputs, write_json
-from ..terminal.streams import ignore_broken_pipe, name
+from ..terminal.streams import name
 from ..terminal.tables import console, pairs, print_sentences, table
 from ._options import PagedTraceOptions
 
@@ -39,10 +39,9 @@ def run(options: Options, command: str) -> int:
     result = inspect(trace, options.page_size_of(trace), to_the_token(options, trace))
     warnings = [*trace.notes, *time_warnings(trace.jobs, Fraction(1))]
     out = sys.stderr if options.json == "-" else sys.stdout
-    with ignore_broken_pipe():
-        _print(result, out)
-        if warnings:
-            print_sentences("Warnings", warnings, out)
+    _print(result, out)
+    if warnings:
+        print_sentences("Warnings", warnings, out)
     if options.json:
         write_json(options.json, head(command, complete=True) | result | {"warnings": warnings})
     return 0

@@ -24,7 +24,6 @@ from ..reporting.warnings import repeat_warnings, warn
 from ..results.record import Result, document, head
 from ..terminal.output import as_json, check_outputs, write_all
 from ..terminal.signals import INTERRUPTED
-from ..terminal.streams import ignore_broken_pipe
 from ..terminal.tables import console, pairs
 
 Options = ReplayOptions
@@ -57,9 +56,8 @@ def run(options: ReplayOptions, command: str) -> int:
         return 0
     result = replace(result_of(play), options=options.repeat)
     result = replace(result, limit=limit_of(options, settings, paged, result))
-    with ignore_broken_pipe():
-        print_report(trace, settings, result, options.verbose, out)
-        repeat_warnings(warnings, out)
+    print_report(trace, settings, result, options.verbose, out)
+    repeat_warnings(warnings, out)
     files: list[tuple[str, Iterable[str]]] = []
     if options.requests:
         lines = (encode(item).decode() + "\n" for item in requests_of(play, settings.slo))

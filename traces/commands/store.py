@@ -21,7 +21,7 @@ from ..results.record import head
 from ..terminal import options as read
 from ..terminal.options import OptionRecord, option
 from ..terminal.output import check_outputs, write_json
-from ..terminal.streams import ignore_broken_pipe, print_error
+from ..terminal.streams import print_error
 from ..terminal.tables import console, progress, table
 
 WRONG_BYTES = 12
@@ -92,10 +92,9 @@ def _opened(options: OfStore) -> Iterator[Storage]:
 
 def _tell(options: OfStore, command: str, result: Mapping[str, object], *parts: Any) -> None:
     """Print what was found, and write the result as JSON if that is asked for."""
-    with ignore_broken_pipe():
-        out = console(sys.stderr if options.json == "-" else sys.stdout)
-        for part in parts:
-            out.print(part, soft_wrap=isinstance(part, str))
+    out = console(sys.stderr if options.json == "-" else sys.stdout)
+    for part in parts:
+        out.print(part, soft_wrap=isinstance(part, str))
     if options.json:
         write_json(options.json, head(command, complete=True) | dict(result))
 

@@ -24,7 +24,7 @@ from ..sweeping.points import Grid, How, Value, header_of, measured, opened_once
 from ..terminal import options as read
 from ..terminal.options import Names, Option, option, rows
 from ..terminal.output import check_outputs, write_json, write_whole
-from ..terminal.streams import ignore_broken_pipe, print_error
+from ..terminal.streams import print_error
 from ..terminal.tables import print_written
 from ._options import WorkerOptions, of_replay
 
@@ -141,10 +141,9 @@ def run(options: Options, command: str) -> int:
     enough = None
     if table.of_host_memory(grid) and trace.identity and not grid.base.exclusive:
         enough = table.enough_bytes(lru_curve(paged), settings)
-    with ignore_broken_pipe():
-        repeat_warnings(warnings, out)
-        if outcomes:
-            table.print_outcomes(done.points, outcomes, grid, len(tasks), enough, out)
+    repeat_warnings(warnings, out)
+    if outcomes:
+        table.print_outcomes(done.points, outcomes, grid, len(tasks), enough, out)
     if options.json:
         result = {
             **head(command, not done.code),

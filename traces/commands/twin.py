@@ -33,7 +33,6 @@ from ..replaying.options import TraceOptions
 from ..terminal import options as read
 from ..terminal.options import option
 from ..terminal.output import check_outputs, write_json, write_whole
-from ..terminal.streams import ignore_broken_pipe
 from ..terminal.tables import console, pairs, progress, table
 
 
@@ -117,8 +116,7 @@ def run(options: Options, command: str) -> int:
             "not_calibrated": [*map(str, unmeasured)],
         },
     }
-    with ignore_broken_pipe():
-        print_twin(document, sys.stderr if options.json == "-" else sys.stdout)
+    print_twin(document, sys.stderr if options.json == "-" else sys.stdout)
     if options.json:
         write_json(options.json, document)
     return 0

@@ -16,8 +16,8 @@ from hicache.core.errors import CallerError
 
 from ..executors import WorkerLost
 from ..terminal.output import unwritable, write_whole
-from ..terminal.streams import ignore_broken_pipe, print_error
 from ..terminal.streams import name as shown
+from ..terminal.streams import print_error
 from ..terminal.tables import console, pairs, table
 
 SHOWN = 12
@@ -139,8 +139,7 @@ def keep(group: FailureGroup, folder: str) -> None:
         wrong = error if isinstance(error, CallerError) else unwritable(folder, error.strerror)
         print_error(f"{wrong}; the run goes on")
         return
-    with ignore_broken_pipe():
-        print(f"{failure.code} {failure.kind}: {shown(group.path)}", file=sys.stderr, flush=True)
+    print(f"{failure.code} {failure.kind}: {shown(group.path)}", file=sys.stderr, flush=True)
 
 
 def hunt(

@@ -17,7 +17,6 @@ from ..results.record import TraceFigures
 from ..results.record import document as as_document
 from ..sweeping.points import Document
 from ..terminal.output import as_json, write_all
-from ..terminal.streams import ignore_broken_pipe
 from ..terminal.tables import console, pairs, print_written, table
 from .search import PASSES, Decision
 
@@ -47,12 +46,11 @@ def show(decision: Decision, command: str, out: TextIO, html: str | None, json: 
         estimates=[f"{name}: {text}" for name, text in rest],
         complete=not decision.ended.over,
     )
-    with ignore_broken_pipe():
-        shown = console(out)
-        shown.print(f"\n{headline}")
-        if decision.answers:
-            shown.print(_table(decision.document))
-        shown.print(pairs("", [*first, *(("warning", item) for item in full["warnings"]), *rest]))
+    shown = console(out)
+    shown.print(f"\n{headline}")
+    if decision.answers:
+        shown.print(_table(decision.document))
+    shown.print(pairs("", [*first, *(("warning", item) for item in full["warnings"]), *rest]))
     files = [(html, [render(full)])] if html else []
     files += [(json, as_json(full))] if json else []
     write_all(files)

@@ -21,7 +21,7 @@ import zstandard
 
 from hicache.core.errors import CallerError
 
-from .streams import raw
+from .streams import raw, reader_may_leave
 
 _ANYONE_WRITES = stat.S_IWUSR | stat.S_IWGRP | stat.S_IWOTH  # root could write without
 # Names of open streams. A file behind one is added to and never replaced.
@@ -69,8 +69,9 @@ def write_all(files: Sequence[tuple[str, Iterable[str]]]) -> None:
     for path, pieces in files:
         if path == "-":
             stream = raw(sys.stdout)
-            stream.writelines(pieces)
-            stream.flush()
+            with reader_may_leave():
+                stream.writelines(pieces)
+                stream.flush()
 
 
 def _fill(name: str, path: Path, mode: str, pieces: Iterable[str]) -> None:

@@ -73,15 +73,21 @@ def _bash_escape(match: re.Match[str]) -> str:
 
 
 class _Escaped:
-    """A standard stream for people: whatever is printed to it, unsafe characters are escaped.
-    raw: the stream behind it."""
+    """A standard stream for people: whatever is printed to it, unsafe characters are escaped. Once
+    its reader is gone (head), it is discarded, and the command goes on. raw: the stream behind it.
+    """
 
     def __init__(self, raw: TextIO) -> None:
         self.raw = raw
 
     def write(self, text: str) -> int:
-        self.raw.write(visible(text))
+        with reader_may_leave():
+            self.raw.write(visible(text))
         return len(text)
+
+    def flush(self) -> None:
+        with reader_may_leave():
+            self.raw.flush()
 
     def writelines(self, lines: Iterable[str]) -> None:
         for line in lines:
@@ -89,6 +95,15 @@ class _Escaped:
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.raw, name)
+
+
+@contextmanager
+def reader_may_leave() -> Iterator[None]:
+    """Ends the block when nobody reads a standard stream any more, and silences that."""
+    try:
+        yield
+    except BrokenPipeError:
+        silence_std_streams()
 
 
 def raw(stream: TextIO) -> TextIO:
@@ -117,17 +132,6 @@ def hardened_std_streams() -> Iterator[None]:
         sys.stdout, sys.stderr = before
 
 
-@contextmanager
-def ignore_broken_pipe() -> Iterator[None]:
-    """Discards the output of the block once its reader is gone (head). The command goes on: it
-    writes its files and returns its usual exit code."""
-    try:
-        yield
-        flush()
-    except BrokenPipeError:
-        silence_std_streams()
-
-
 def flush() -> None:
     """Writes out both standard streams. Raises OSError if one cannot be written."""
     for stream in (sys.stdout, sys.stderr):
@@ -137,7 +141,7 @@ def flush() -> None:
 def silence_std_streams() -> None:
     """Sends a standard stream that can no longer be written to the null device, or Python reports
     an error when it flushes the stream at exit."""
-    for stream in (sys.stdout, sys.stderr):
+    for stream in map(raw, (sys.stdout, sys.stderr)):
         try:
             stream.flush()
         except OSError:

@@ -16,8 +16,8 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.segment import Segment
 from rich.table import Table
 
-from .streams import ignore_broken_pipe, raw, visible
 from .streams import name as shown_name
+from .streams import raw, silence_std_streams, visible
 
 WIDTH = 80
 _LINE_EVERY_S = 5.0
@@ -26,11 +26,11 @@ _LINE_EVERY_S = 5.0
 class _Console(Console):
     """A console that prints no unsafe character but those of its own colours.
 
-    It raises BrokenPipeError where rich would end the process with code 1.
+    Where rich would end the process with code 1, the command goes on.
     """
 
     def on_broken_pipe(self) -> None:
-        raise
+        silence_std_streams()
 
     def render(
         self, renderable: RenderableType, options: ConsoleOptions | None = None
@@ -93,8 +93,7 @@ def print_written(paths: Iterable[str | None], stream: TextIO | None = None) -> 
     """Which files were written; None and "-" are none."""
     written = [shown_name(path) for path in paths if path not in (None, "-")]
     if written:
-        with ignore_broken_pipe():
-            console(stream).print(f"wrote {', '.join(written)}")
+        console(stream).print(f"wrote {', '.join(written)}")
 
 
 @contextmanager
@@ -114,7 +113,6 @@ def progress(label: str, total: int, unit: str = "requests") -> Iterator[Callabl
         nonlocal next_s
         if time.monotonic() >= next_s:
             next_s = time.monotonic() + _LINE_EVERY_S
-            with ignore_broken_pipe():
-                print(f"{label}: {done} of {total} {unit}", file=sys.stderr, flush=True)
+            print(f"{label}: {done} of {total} {unit}", file=sys.stderr, flush=True)
 
     yield show
