@@ -69,7 +69,7 @@ def test_a_converted_trace_hits_the_same_to_the_token(name: str) -> None:
     Path("in").write_text(SAMPLES[name])
     words = ["--tokenizer", tiny_tokenizer(Path())] if name == "chat" else []
     assert main(["convert", "in", *words, "-o", "out.jsonl"]) == 0
-    source = open_trace("in", tokenizer=words[1] if words else None)
+    source = open_trace("in", about=About(tokenizer=words[1] if words else None))
     same(source, open_trace("out.jsonl"))
 
 

@@ -17,7 +17,7 @@ from traces import error_bars
 from traces.cli import parse
 from traces.error_bars import ALL, Group, Validated, expected_error, row, together
 from traces.replaying import playing
-from traces.replaying.account import kept, spread
+from traces.replaying.account import Latency, kept, spread
 from traces.replaying.config import opened, resolve
 from traces.replaying.options import ReplayOptions
 from traces.replaying.traffic import Slo
@@ -124,7 +124,8 @@ def load(*times: tuple[float, float, float]) -> LoadFigures:
         result = RequestResult(index, 10, 1, 0, 0, 10, at, at, first, first, 0)
         served.append(result._replace(compute_ns=round(compute * NS)))
     jobs = jobs_of(*((round(time[0] * NS), 10, 1) for time in times))
-    return load_of(jobs, SimpleNamespace(requests=served, makespan_ns=0))  # type: ignore[arg-type]
+    run: Any = SimpleNamespace(requests=served, makespan_ns=0, gaps=())
+    return load_of(jobs, Latency(run))
 
 
 LONG = [(n, 60.0, 1.0) for n in range(1800)]

@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 
 from traces.cli import main
 from traces.formats import open_trace, tables
-from traces.formats.base import LogOptions, Trace
-from traces.formats.reading import MAX_LINE_BYTES
+from traces.formats.base import Trace
+from traces.formats.reading import MAX_LINE_BYTES, About
 
 from .rig import fails
 
@@ -147,7 +147,7 @@ def test_a_log_is_read_as_a_second_reading_has_it(
     write, given_unit = UNITS[unit]
     write_log(kind, [[write(r.ms), r.prompt, r.answer, r.chat, MORE] for r in rows])
     columns = COLUMNS.replace("at,", f"at{given_unit},", 1)
-    trace = open_trace("log", log=LogOptions(columns))
+    trace = open_trace("log", about=About(columns=columns))
     order = sorted(range(len(rows)), key=lambda place: rows[place].ms)
     ordered = [rows[place] for place in order]
     assert [job.arrival_ns for job in trace.jobs] == [
@@ -179,7 +179,7 @@ def test_without_sessions_and_words_there_are_lengths_only(
 ) -> None:
     write_log(",", [[iso(0), 9, 1, "a", ""], [iso(5), 9, 1, "a", ""]])
     value = ["--columns", COLUMNS.partition(",session")[0]]
-    assert not open_trace("log", log=LogOptions(value[1])).identity
+    assert not open_trace("log", about=About(columns=value[1])).identity
     assert "found lengths only (log)" in fails(capsys, "curve", "log", *value)
     assert main(["convert", "log", *value, "-o", "made.jsonl"]) == 0
     assert not open_trace("made.jsonl").identity
@@ -189,14 +189,14 @@ def test_nested_columns_and_columns_with_the_names_of_roles() -> None:
     rows = [
         {"time": iso(1000 * second), "usage": {"in": 9, "deep": {"out": 3}}} for second in (1, 0)
     ]
-    log_options = LogOptions("time=time,input=usage.in,output=usage.deep.out")
+    columns = "time=time,input=usage.in,output=usage.deep.out"
     result = []
     for kind in ("TIMESTAMPTZ", "TIMESTAMP", "TIMESTAMP_S", "TIMESTAMP_MS", "TIMESTAMP_NS"):
         write_parquet(rows, f"time::{kind} AS time, usage")
-        result.append([*open_trace("log", log=log_options).jobs])
+        result.append([*open_trace("log", about=About(columns=columns)).jobs])
     texts = [json.dumps(row) for row in rows]
     Path("log").write_text("\n".join(texts))
-    result.append([*open_trace("log", log=log_options).jobs])
+    result.append([*open_trace("log", about=About(columns=columns)).jobs])
     assert all(item == result[0] for item in result)
     assert [job.arrival_ns for job in result[0]] == [0, 1_000_000_000]
     Path("log").write_text("input,time,output\n5,2026-11-23 10:00:00,2\n")

@@ -211,7 +211,7 @@ def hits_of(paged: Any, config: Config, lookups: Misses | None = None) -> list[i
     account = Account(paged.jobs, paged.page_size, ceiling_of(paged, whole_prompts=True))
     replay = HitsReplay(paged, config, account, (lookups,) if lookups else ())
     replay.run(lambda done: None)
-    return [row.hit_tokens for row in account.rows()]
+    return [row["hit_tokens"].all for row in account.rows()]
 
 
 def test_a_hit_reports_the_component_that_limited_it() -> None:

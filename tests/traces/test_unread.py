@@ -9,7 +9,6 @@ import pytest
 
 from hicache.core.errors import CallerError
 from traces.cli import parse
-from traces.formats import open_trace
 from traces.replaying.config import ReplayConfig, resolve
 from traces.replaying.options import OPTIONS, Need, ReplayOptions
 from traces.terminal.options import Option
@@ -75,7 +74,7 @@ def parsed(*words: str) -> ReplayOptions:
 
 
 def settled(options: ReplayOptions, trace: str) -> ReplayConfig:
-    return resolve(options, open_trace(trace, "auto", options.limit))[0]
+    return resolve(options, replace(options, trace=trace).opened())[0]
 
 
 def what_runs(settings: ReplayConfig) -> list[Any]:

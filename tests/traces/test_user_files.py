@@ -11,7 +11,8 @@ import pytest
 from tests.tokenizer import tiny_tokenizer
 from traces.cli import main
 from traces.formats import open_trace
-from traces.formats.base import LogOptions, Trace
+from traces.formats.base import Trace
+from traces.formats.reading import About
 from traces.replaying.account import ceiling_of
 
 from .rig import HEADER, Capsys, fails, mooncake, native, replayed, write
@@ -25,7 +26,7 @@ def lines(records: Sequence[Any], name: str = "file") -> str:
 
 
 def text(records: Sequence[Any]) -> Trace:
-    return open_trace(lines(records), tokenizer=tiny_tokenizer(Path()), block_size=1)
+    return open_trace(lines(records), about=About(1, tiny_tokenizer(Path())))
 
 
 def messages(*contents: str) -> list[dict[str, str]]:
@@ -122,12 +123,12 @@ def test_spans_newest_first_are_sorted_and_names_may_have_dots(capsys: Capsys) -
     """A span a line, or all in a document."""
     for quote in ("", '"'):
         columns = ROLES.format(quote) + f"session=attributes.{quote}session.id{quote}"
-        trace = open_trace(lines(SPANS), log=LogOptions(columns))
+        trace = open_trace(lines(SPANS), about=About(columns=columns))
         assert sizes(trace) == [(9, 2, -1, 0), (7, 2, -1, 0), (12, 2, -1, 10)]
         assert seconds(trace) == [0, 10, 20]
     Path("file").write_text(json.dumps({"id": "x", "data": {"spans": SPANS}}, indent=2))
     columns = ROLES.format("") + "session=attributes.session.id"
-    trace = open_trace("file", log=LogOptions(columns, rows="data.spans"))
+    trace = open_trace("file", about=About(columns=columns, rows="data.spans"))
     assert sizes(trace) == [(9, 2, -1, 0), (7, 2, -1, 0), (12, 2, -1, 10)]
     message = fails(capsys, "inspect", "file")
     assert message.endswith(
@@ -175,10 +176,10 @@ def test_rows_with_ids_of_tokens_say_what_prompts_share(size: int, hit: int) -> 
     """The last token of an answer is not computed, so a block that ends with it is not cached."""
     rows = [{"at_ns": 5, "in": [1, 2, 3], "out": [4, 5]}, {"at_ns": 9, "in": [1, 2, 3, 4, 5, 6]}]
     rows[1]["out"] = [7]
-    log_options = LogOptions("time=at_ns:ns,input_ids=in,output_ids=out")
-    trace = open_trace(lines(rows), log=log_options, block_size=size)
+    columns = "time=at_ns:ns,input_ids=in,output_ids=out"
+    trace = open_trace(lines(rows), about=About(size, columns=columns))
     assert ceiling_of(trace.paged(size), True).tolist() == [0, hit]
-    words = ["--columns", str(log_options.columns), "--page-size", str(size), "--json", "found"]
+    words = ["--columns", columns, "--page-size", str(size), "--json", "found"]
     assert main(["inspect", "file", *words]) == 0
     assert json.loads(Path("found").read_text())["ceiling_hit_tokens"] == hit
 

@@ -12,7 +12,6 @@ import pytest
 
 from hicache.core.errors import CallerError
 from traces.cli import main, parse
-from traces.formats import open_trace
 from traces.replaying.config import opened, resolve
 from traces.replaying.options import OPTIONS, ReplayOptions
 
@@ -110,7 +109,7 @@ def test_a_request_has_the_same_keys_however_much_of_its_file_is_read(tmp_path: 
         ]
         document = {"id": name, "block_size": 64, "hash_id_scope": "local", "requests": requests}
         (tmp_path / f"{name}.json").write_text(json.dumps(document))
-    full, part = (open_trace(str(tmp_path), limit=limit) for limit in (0, 4))
+    full, part = (ReplayOptions(trace=str(tmp_path), limit=limit).opened() for limit in (0, 4))
     keys = [
         {paged.key(job, 192).raw for job in paged.jobs}
         for paged in (full.paged(64), part.paged(64))

@@ -1,6 +1,6 @@
 """`hicache convert`: writes a trace of any format as a native one, or lists the formats."""
 
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 
 from hicache.core.errors import CallerError
 
@@ -36,7 +36,8 @@ def run(options: Options, command: str) -> int:
     check_outputs({"trace": options.trace, "tokenizer": options.tokenizer}, output=options.output)
     trace = options.opened()
     made_by = {"command": "hicache convert", "source": options.trace}
-    made_by |= {name: value for name, value in asdict(options.log).items() if value is not None}
+    log = {"columns": options.columns, "rows": options.rows}
+    made_by |= {name: value for name, value in log.items() if value is not None}
     write_whole(options.output, native.texts(trace, made_by))
     for note in trace.notes:
         print_error(f"note: {note}")

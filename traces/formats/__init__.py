@@ -17,14 +17,13 @@ from hicache.core.errors import CallerError
 from hicache.files import packed_as
 
 from . import native
-from .base import LogOptions, Trace
+from .base import Trace
 from .lines import CHAT, LINES
-from .reading import MAX_LINE_BYTES, NO_TRACE, TEXT_BLOCK, About, Format, Head, Lines, read, shorten
+from .reading import MAX_LINE_BYTES, NO_TRACE, About, Format, Head, Lines, read, shorten
 from .tables import LOGS, guess, no_column
 
 # The first one that recognises a file reads it.
 FORMATS = {"native": native.FORMAT, **LINES, **LOGS, "chat": CHAT}
-NO_LOG = LogOptions()
 # What a server prints of itself, and the flags with which it prints its requests.
 _SERVERS = {
     "Avg prompt throughput: ": "vLLM; start it with --enable-log-requests --enable-log-outputs and "
@@ -40,19 +39,10 @@ _PACKED_BYTES = 1 << 10
 _WINDOW_BYTES = 128 << 20
 
 
-def open_trace(
-    path: str,
-    format_name: str = "auto",
-    limit: int = 0,
-    block_size: int | None = None,
-    tokenizer: str | None = None,
-    log: LogOptions = NO_LOG,
-    text_block: int = TEXT_BLOCK,
-) -> Trace:
-    """Reads and checks a trace. `-` is standard input. limit: most requests to read, 0 for all.
-    block_size: tokens of a block; None if the file or its format says it, and text_block for a file
-    of text or tokens. Raises CallerError with the file and line of the first error."""
-    about = About(block_size or 0, tokenizer, log, limit, text_block)
+def open_trace(path: str, format_name: str = "auto", about: About | None = None) -> Trace:
+    """Reads and checks a trace. `-` is standard input. about: the options of the reader. Raises
+    CallerError with the file and line of the first error."""
+    about = about or About()
     if path == "-" or not os.path.isdir(path):
         files = _files([path])  # the file is open while they are held
         return parse(next(files), format_name, about)
@@ -77,7 +67,7 @@ def parse(lines: Lines, format_name: str = "auto", about: About | None = None) -
 def _format(lines: Lines, name: str, about: About) -> tuple[str, Format]:
     """The format of a file. Raises CallerError if it has none, or is not of the one named."""
     head = Head(lines)
-    if about.log.columns:
+    if about.columns:
         if name not in ("auto", "log"):
             raise CallerError(f"--columns: expected a log, found --format {name}; leave either out")
         return "log", FORMATS["log"]
@@ -86,7 +76,7 @@ def _format(lines: Lines, name: str, about: About) -> tuple[str, Format]:
         name = next(items, "") or _unknown(lines, head)
     elif not FORMATS[name].recognises(head):
         _wrong(lines, f"a {name} trace")
-    if about.log != NO_LOG and not FORMATS[name].is_log:
+    if about.rows and not FORMATS[name].is_log:
         raise CallerError(f"--rows: expected a log, found a {name} trace; leave it out")
     return name, FORMATS[name]
 

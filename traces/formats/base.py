@@ -160,14 +160,6 @@ class Measured(NamedTuple):
 UNMEASURED = Measured()
 
 
-@dataclass(frozen=True, slots=True)
-class LogOptions:
-    """What a user says of a log, see `tables`."""
-
-    columns: str | None = None
-    rows: str | None = None
-
-
 class Paged(Workload, Protocol):
     """A trace divided into pages of one size.
 

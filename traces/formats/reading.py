@@ -27,7 +27,7 @@ from hicache.core.errors import CallerError
 from hicache.core.types import MOST_PRIORITY
 
 from . import base
-from .base import MAX_REQUEST_TOKENS, MAX_TIME_MS, NS_PER_MS, NS_PER_S, Jobs, LogOptions, Trace
+from .base import MAX_REQUEST_TOKENS, MAX_TIME_MS, NS_PER_MS, NS_PER_S, Jobs, Trace
 from .pages import MOST, Blocks, BlockTrace, Segments, SegmentTrace
 
 MAX_LINE_BYTES = 8 << 20
@@ -79,16 +79,19 @@ TEXT_BLOCK = 16
 class About:
     """The options of the reader (0 and None if not given), and what a format says of its file.
 
-    text_block: tokens of a block that the reader makes, where none is wanted. count: rows that were
-    read. segments: whether rows are segments of streams. partial: whether a
-    row may end with the id of a block that is not full. sorts: whether rows have to be put in the
-    order of their starts. notes: how often something was left out, by its sentence. assumed: of a
-    log, what had to be. seen: names, for the format. The rest is as of the trace.
+    wanted_block_size: None if the file or its format says it. columns, rows: of a log, see
+    `tables`. limit: most requests to read. text_block: tokens of a block that the reader makes,
+    where none is wanted. count: rows that were read. segments: whether rows are segments of
+    streams. partial: whether a row may end with the id of a block that is not full. sorts: whether
+    rows have to be put in the order of their starts. notes: how often something was left out, by
+    its sentence. assumed: of a log, what had to be. seen: names, for the format. The rest is as of
+    the trace.
     """
 
-    wanted_block_size: int = 0
+    wanted_block_size: int | None = None
     tokenizer: str | None = None
-    log: LogOptions = field(default_factory=LogOptions)
+    columns: str | None = None
+    rows: str | None = None
     limit: int = 0
     text_block: int = TEXT_BLOCK
     count: int = 0
@@ -112,7 +115,7 @@ class About:
     def fixed(self, lines: Lines, size: int) -> None:
         """The file says its block size. Raises CallerError if something else was said before."""
         for known in (self.wanted_block_size, self.block_size):
-            if known not in (0, size):
+            if known not in (None, 0, size):
                 do = "leave --block-size out, or split the trace"
                 lines.wrong(f"blocks of {known} tokens", str(size), do)
         self.block_size = size

@@ -277,8 +277,8 @@ def _log(
         return is_own or ({*names} <= {*head.columns, *head.keys} and not is_list)
 
     def rows(lines: Lines, about: About) -> Iterator[Row]:
-        if about.log.columns:
-            return _rows(lines, about, parse_columns(about.log.columns))
+        if about.columns:
+            return _rows(lines, about, parse_columns(about.columns))
         head = Head(lines)
         result = {
             k: column for k, column in known.items() if k not in optional or _has(head, column.name)
@@ -307,8 +307,7 @@ def _rows(
     mark: bytes = b"",
 ) -> Iterator[Row]:
     """The rows in order of time."""
-    log_options, clock = about.log, columns.get("time")
-    sides = ("input", "output")
+    clock, sides = columns.get("time"), ("input", "output")
     tokens = [f"{side}_ids" if f"{side}_ids" in columns else side for side in sides]
     if "input_ids" in columns:
         about.of_tokens()
@@ -338,7 +337,7 @@ def _rows(
         except (ValueError, RecursionError, OverflowError):
             wrong(role, "a list of integers of at most 63 bits")
 
-    for *values, kind in _values(lines, columns, log_options.rows or "", zipped, mark):
+    for *values, kind in _values(lines, columns, about.rows or "", zipped, mark):
         number = lines.number
         row = {role: (value or "").strip() for role, value in zip(columns, values, strict=True)}
         if not any(row[role] for role in tokens):

@@ -46,29 +46,6 @@ _NOT_ADMITTED = -1
 _BITS = (1 << np.arange(8)).astype(np.uint8)
 
 
-class Row(NamedTuple):
-    """What one request hit, in tokens; see results/record.Share."""
-
-    request: int
-    input_tokens: int
-    ceiling: int
-    device: int
-    host: int
-    storage: int
-
-    @property
-    def hit_tokens(self) -> int:
-        return self.device + self.host + self.storage
-
-    @property
-    def first_seen(self) -> int:
-        return self.input_tokens - self.ceiling
-
-    @property
-    def lost(self) -> int:
-        return max(0, self.ceiling - self.hit_tokens)
-
-
 class Account:
     """Hits of each request of a trace. ceiling: tokens per request, from `ceiling_of`."""
 
@@ -104,11 +81,20 @@ class Account:
         """The requests that were admitted, in the order of the trace."""
         return np.flatnonzero(np.asarray(self._device) != _NOT_ADMITTED)
 
-    def rows(self) -> Iterator[Row]:
-        """What each served request hit, in the order of the trace."""
+    def rows(self) -> Iterator[dict[str, Any]]:
+        """What each served request hit, in the order of the trace, as fields of `Request`."""
         for index in self.all_served().tolist():
-            tiers = self._device[index], self._host[index], self._storage[index]
-            yield Row(index, int(self._input[index]), int(self._ceiling[index]), *tiers)
+            hits = Tiers(self._device[index], self._host[index], self._storage[index])
+            tokens, ceiling = int(self._input[index]), int(self._ceiling[index])
+            yield {
+                "request": index,
+                "input_tokens": tokens,
+                "hit_tokens": hits,
+                "computed_tokens": tokens - hits.all,
+                "ceiling_tokens": ceiling,
+                "first_seen_tokens": tokens - ceiling,
+                "lost_tokens": max(0, ceiling - hits.all),
+            }
 
     def by_turn(self, turns: NDArray[np.int32]) -> list[Turn]:
         """One entry for each turn of served requests; empty if no request continues another."""

@@ -5,7 +5,7 @@ import math
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import astuple, dataclass, replace
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from hashlib import sha256
 from typing import Any
@@ -188,7 +188,7 @@ def _workload(options: ReplayOptions, trace: Trace) -> str:
         content = formats.content_digest(options.trace)
     tokenizer = formats.content_digest(options.tokenizer) if options.tokenizer else ""
     parts = [trace.format, str(trace.block_size), content, tokenizer]
-    parts += [str(item) for item in astuple(options.log) if item is not None]
+    parts += [item for item in (options.columns, options.rows) if item is not None]
     return sha256("\n".join(parts).encode()).hexdigest()
 
 

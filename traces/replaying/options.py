@@ -25,8 +25,8 @@ from sim.times.base import DEFAULT as DEFAULT_TIMES
 from sim.times.base import Parallelism
 
 from ..formats import FORMATS, open_trace
-from ..formats.base import MAX_BLOCK_TOKENS, LogOptions, Trace, sampled
-from ..formats.reading import TEXT_BLOCK
+from ..formats.base import MAX_BLOCK_TOKENS, Trace, sampled
+from ..formats.reading import TEXT_BLOCK, About
 from ..formats.tables import parse_columns
 from ..plugins import files, plugin, spelled_out
 from ..terminal import options as read
@@ -258,19 +258,15 @@ class TraceOptions(OptionRecord):
     rows: str | None = of_file("of one JSON document: where its rows are", read.name, "PATH")
 
     @property
-    def log(self) -> LogOptions:
-        """What is said of a log."""
-        return LogOptions(self.columns, self.rows)
-
-    @property
     def text_block(self) -> int:
         """Tokens of a block of text, where none are given: no more than a page has."""
         return min(TEXT_BLOCK, getattr(self, "page_size", None) or TEXT_BLOCK)
 
     def opened(self) -> Trace:
         """The trace that the options name, read as they say."""
-        how = self.format or "auto", self.limit, self.block_size, self.tokenizer, self.log
-        return open_trace(self.trace, *how, self.text_block)
+        log = self.columns, self.rows
+        about = About(self.block_size, self.tokenizer, *log, self.limit, self.text_block)
+        return open_trace(self.trace, self.format or "auto", about)
 
 
 @dataclass(frozen=True)

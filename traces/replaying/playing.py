@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, closing, contextmanager
 from dataclasses import replace
 from functools import cached_property
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -258,28 +258,18 @@ def world_of(play: Play, ended: Callable[[int, int], None]) -> World | Fleet:
         concurrency=config.load.concurrency,
     )
     what = play.paged, config.core, config.model, config.hardware
+    both: dict[str, Any] = {
+        "engine": config.engine,
+        "options": options,
+        "storage": storage,
+        "sender": play.paged.jobs.sender,
+        "progress": ended,
+    }
     if config.fleet is None:
-        return World(
-            *what,
-            engine=config.engine,
-            options=options,
-            storage=storage,
-            rounds=play.rounds,
-            sender=play.paged.jobs.sender,
-            retention=config.retention,
-            observers=play.observers[0],
-            progress=ended,
-        )
-    return Fleet(
-        *(*what, config.fleet),
-        page_bytes=config.value_bytes[config.core.components[0]],
-        engine=config.engine,
-        options=options,
-        storage=storage,
-        sender=play.paged.jobs.sender,
-        observers=play.observers,
-        progress=ended,
-    )
+        rest: dict[str, Any] = {"rounds": play.rounds, "retention": config.retention}
+        return World(*what, observers=play.observers[0], **rest, **both)
+    page_bytes = config.value_bytes[config.core.components[0]]
+    return Fleet(*what, config.fleet, page_bytes=page_bytes, observers=play.observers, **both)
 
 
 # -- without a clock

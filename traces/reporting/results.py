@@ -32,18 +32,7 @@ from sim.replica import LinkUse
 from sim.times import base as times
 from sim.times.base import Parallelism
 
-from .. import plugins
-from ..error_bars import (
-    KNOWN,
-    MOST_QUEUEING,
-    NEW,
-    Validated,
-    at_once,
-    expected_error,
-    precision,
-    shipped,
-)
-from ..error_bars import load as load_class
+from .. import error_bars, plugins
 from ..formats.base import Jobs, Paged, Trace
 from ..replaying.account import BETWEEN, COMPLETE, FIRST_SEEN, Kept, Latency, Tally, kept, spread
 from ..replaying.config import ReplayConfig
@@ -52,22 +41,7 @@ from ..replaying.playing import Play
 from ..replaying.sizes import memory_of
 from ..replaying.traffic import NAMES, NS_PER_S, Slo
 from ..results import record
-from ..results.record import (
-    NOT_FOLLOWED,
-    QUANTILES,
-    Component,
-    ExpectedError,
-    Goodput,
-    Limit,
-    LoadFigures,
-    Measured,
-    Output,
-    Pair,
-    Request,
-    Result,
-    Tiers,
-    TraceFigures,
-)
+from ..results.record import Limit, Pair, Request, Result
 from . import percent
 
 MOST_LOAD = 1.1
@@ -97,7 +71,7 @@ def result_of(play: Play) -> Result:
     result = Result(
         interrupted=play.interrupted,
         served_requests=share.requests,
-        trace=TraceFigures.of(play.trace),
+        trace=record.TraceFigures.of(play.trace),
         config=config.as_options(),
         total=share,
         steady=account.steady(),
@@ -125,7 +99,7 @@ def result_of(play: Play) -> Result:
     return replace(
         result,
         latency_s=latency.figures,
-        output=Output(latency.generated_tokens, latency.tokens_per_s),
+        output=record.Output(latency.generated_tokens, latency.tokens_per_s),
         slo=None if config.slo is None else goodput(config.slo, latency),
         load=load,
         times_from=config.time_model.label,
@@ -135,21 +109,23 @@ def result_of(play: Play) -> Result:
     )
 
 
-def _measured(trace: Trace) -> Measured | None:
+def _measured(trace: Trace) -> record.Measured | None:
     cached, ttft_ns = trace.measured
     if cached is None and ttft_ns is None:
         return None
-    return Measured(cached, None if ttft_ns is None else ttft_ns / NS_PER_S)
+    return record.Measured(cached, None if ttft_ns is None else ttft_ns / NS_PER_S)
 
 
 def _lost_by_reason(play: Play) -> dict[str, int]:
     """What tokens were lost to, as far as somebody followed them."""
     tokens: Counter[str] = Counter()
     for row in play.account.rows():
-        if row.lost:
-            miss = play.misses.get(row.request)
+        if row["lost_tokens"]:
+            miss = play.misses.get(row["request"])
             followed = miss is not None and miss.ended_by not in (COMPLETE, FIRST_SEEN)
-            tokens[miss.ended_by if miss and followed else NOT_FOLLOWED] += row.lost
+            tokens[miss.ended_by if miss and followed else record.NOT_FOLLOWED] += row[
+                "lost_tokens"
+            ]
     return dict(tokens.most_common())
 
 
@@ -168,7 +144,7 @@ def _transfer(
     return record.Transfer(moved, each, total, busy_s)
 
 
-def _components(play: Play) -> dict[str, Component]:
+def _components(play: Play) -> dict[str, record.Component]:
     """The use of each component's pools in all replicas."""
     config, tally, core = play.config, play.tally, play.config.core
     result = {}
@@ -176,7 +152,7 @@ def _components(play: Play) -> dict[str, Component]:
         size, total = config.rank_page_bytes[place], config.page_bytes[place] * config.page_ranks
         pages = Pair(core.device_pages[place], core.host_pages[place])
         capacity = pages.times(len(play.observers))
-        result[name] = Component(
+        result[name] = record.Component(
             page_bytes=size,
             page_bytes_total=total,
             capacity=capacity,
@@ -265,10 +241,11 @@ def _fleet(play: Play) -> record.Fleet:
     """What each replica did."""
     fleet, rows, replicas = play.fleet, list(play.account.rows()), []
     for place in range(fleet.members):
-        own = [row for row in rows if play.choices[row.request] == place]
+        own = [row for row in rows if play.choices[row["request"]] == place]
         prefills = place < fleet.replicas
         role = (PREFILL if fleet.decode else MIXED) if prefills else DECODE
-        prompts, hits = sum(row.input_tokens for row in own), sum(row.hit_tokens for row in own)
+        prompts = sum(row["input_tokens"] for row in own)
+        hits = sum(row["hit_tokens"].all for row in own)
         ended = play.parts[place].requests if play.parts else ()
         ttft = [request.first_token_ns - request.arrival_ns for request in ended if prefills]
         # a prefill replica samples the first token of each answer
@@ -331,55 +308,53 @@ def _imbalance(amounts: Sequence[int]) -> float:
 # -- load, limits and errors
 
 
-def load_of(jobs: Jobs, latency: Latency, concurrency: int = 0) -> LoadFigures:
+def load_of(jobs: Jobs, latency: Latency, concurrency: int = 0) -> record.LoadFigures:
     """The load of the requests that were served. jobs: of the trace, at least these. concurrency: a
     fixed one, with which every request waits for another."""
     results = latency.requests
-    timed = (jobs.afters < 0) & (not concurrency)
-    served = [result for result in results if timed[result.request]]
-    ttft_ns = sum(result.first_token_ns - result.arrival_ns for result in results)
-    queueing = sum(result.queue_ns for result in results) / (ttft_ns or 1)
-    first = min((request.arrival_ns for request in served), default=0)
-    span_ns = max((request.arrival_ns for request in served), default=0) - first
+    timed = (jobs.afters < 0)[latency.numbers] & (not concurrency)
+    columns = latency.arrivals_ns, latency.ttft_ns, latency.queue_ns
+    arrivals, ttft, queue = (column[timed] for column in columns)
+    queueing = int(latency.queue_ns.sum()) / (int(latency.ttft_ns.sum()) or 1)
     offered, waiting = 0.0, 0.0
-    if len(served) >= _LEAST_REQUESTS and span_ns:
-        offered = (max(request.first_token_ns for request in served) - first) / span_ns
-        long = sum(
-            11 * item.queue_ns > 10 * (item.first_token_ns - item.arrival_ns) for item in served
-        )
-        waiting = long / len(served)
+    if len(arrivals) >= _LEAST_REQUESTS and (span_ns := int(np.ptp(arrivals))):
+        offered = int((arrivals + ttft).max() - arrivals.min()) / span_ns
+        waiting = float((11 * queue > 10 * ttft).mean())
     too_much = offered > MOST_LOAD or waiting > _MOST_WAITING
     changes = [(result.admit_ns, 1) for result in results] + [
         (result.finish_ns, -1) for result in results
     ]
     running = accumulate(change for _, change in sorted(changes))
-    return LoadFigures(
+    return record.LoadFigures(
         offered=offered or None,
         queueing_share=queueing,
-        overloaded=too_much and queueing > MOST_QUEUEING,
-        running_mean=at_once(results, latency.makespan_ns),
+        overloaded=too_much and queueing > error_bars.MOST_QUEUEING,
+        running_mean=error_bars.at_once(results, latency.makespan_ns),
         running_most=max(running, default=0),
     )
 
 
-def _expected(play: Play, latency: Latency, queueing: float) -> ExpectedError:
+def _expected(play: Play, latency: Latency, queueing: float) -> record.ExpectedError:
     """The error to expect, from the judged runs that are nearest to this one."""
     settings = play.config
-    validated = Validated(
+    validated = error_bars.Validated(
         times=plugins.spelled(registry.TIMES, settings.times),
         hardware=settings.hardware.name,
         engine=settings.engine.profile.name,
         model=settings.model.name,
         ranks=settings.parallelism.ranks,
-        precision=precision(settings.model.weight_dtype),
-        load=load_class(at_once(latency.requests, latency.makespan_ns, play.fleet.members)),
+        precision=error_bars.precision(settings.model.weight_dtype),
+        load=error_bars.load(
+            error_bars.at_once(latency.requests, latency.makespan_ns, play.fleet.members)
+        ),
         queueing=queueing,
         stages=settings.parallelism.pp,
     )
-    return expected_error(validated, shipped(KNOWN), shipped(NEW))
+    tables = map(error_bars.shipped, (error_bars.KNOWN, error_bars.NEW))
+    return error_bars.expected_error(validated, *tables)
 
 
-def goodput(slo: Slo, latency: Latency) -> Goodput:
+def goodput(slo: Slo, latency: Latency) -> record.Goodput:
     """The requests that keep all limits, and how many a second those are (docs/replay.md)."""
     each = kept(slo, latency)
     attained = np.ones(len(latency.requests), dtype=np.bool_)
@@ -388,7 +363,7 @@ def goodput(slo: Slo, latency: Latency) -> Goodput:
     count, limits = int(attained.sum()), dict(slo.limits)
     tokens = int(np.maximum(latency.output_tokens, 1)[attained].sum())
     seconds = latency.makespan_ns / NS_PER_S
-    return Goodput(
+    return record.Goodput(
         **{f"{name}_s": limits[name] / NS_PER_S if name in limits else None for name in NAMES},
         attained_requests=count,
         attained_rate=count / len(attained) if len(attained) else 0.0,
@@ -421,7 +396,7 @@ def charted(play: Play, result: Result, label: str = "") -> Result:
     host = config.core.host_pages[0] * config.page_bytes[0] * config.page_ranks
     sizes = f"host {host / 1e9:,.4g} GB, {config.core.write_policy}" if host else "no host memory"
     if latency is not None and len(latency.ttft_ns):
-        at = np.linspace(0, 100, QUANTILES)
+        at = np.linspace(0, 100, record.QUANTILES)
         points = np.percentile(latency.ttft_ns, at, method="inverted_cdf")
         quantiles = [float(f"{point / NS_PER_S:.6g}") for point in points]
     return replace(result, label=label or sizes, ttft_quantiles_s=quantiles)
@@ -447,7 +422,7 @@ def limit_of(options: ReplayOptions, settings: ReplayConfig, paged: Paged, resul
         why = f"offered {load.offered:.1f} x what the machine can do, {share}"
         return Limit("load", why, (f"{option} {slow}",))
     refused = sum(n for why, n in result.refused.items() if not why.startswith(_NO_LACK))
-    if queueing > MOST_QUEUEING and refused >= _MANY * full.requests:
+    if queueing > error_bars.MOST_QUEUEING and refused >= _MANY * full.requests:
         tries = (*_device_pool(options, settings), *cached.tries)[:_MOST_TRIES]
         return Limit("device_memory", f"{share}, {refused:,} x no pages", tries)
     return cached
@@ -545,18 +520,12 @@ def requests_of(play: Play, slo: Slo | None = None) -> Iterator[Request]:
             for index in latency.numbers[~array].tolist():
                 missed[index].append(name)
     for row in play.account.rows():
-        index, miss = row.request, play.misses[row.request]
-        result = results.get(index)
+        index = row["request"]
+        miss, result = play.misses[index], results.get(index)
         yield Request(
-            request=index,
+            **row,
             line=trace.line_numbers[index],
-            input_tokens=row.input_tokens,
             output_tokens=trace.jobs[index].output_length,
-            hit_tokens=Tiers(row.device, row.host, row.storage),
-            computed_tokens=row.input_tokens - row.hit_tokens,
-            ceiling_tokens=row.ceiling,
-            first_seen_tokens=row.first_seen,
-            lost_tokens=row.lost,
             hit_ended_by=miss.ended_by,
             last_seen_in_request=miss.last_seen if miss.last_seen >= 0 else None,
             **({} if result is None else _times(result)),
