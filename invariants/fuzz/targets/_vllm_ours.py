@@ -1,17 +1,18 @@
 """This project's own connector under vLLM's scheduler, with one rank or several, and its laws.
 
-Real are `HicacheConnector` with both its sides, the core, the copies of the CPU device, the keys
-of a store, and vLLM's aggregation of ranks. Stand-ins are the clock and the store: a copy, or an
-action of the store, ends when it is told to. It copies tensors that have the contents of `Memory`,
-and the store keeps its values in memory. Scripts copy definitions from here.
+Real are `HicacheConnector` with both its sides, the core, the copies of the CPU device, the work
+of a store's threads, and vLLM's aggregation of ranks. Stand-ins are the clock and the store: a
+copy, or an action of the store, ends when it is told to. It copies tensors that have the contents
+of `Memory`, and the store keeps its values in memory. Scripts copy definitions from here.
 """
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Iterator, Sequence
 from importlib import import_module
-from itertools import count
+from itertools import count, islice
 from types import SimpleNamespace
 from typing import Any
 
@@ -23,8 +24,8 @@ from hicache.core import actions
 from hicache.core.events import EvictWanted
 from hicache.core.types import Tier
 from hicache.runtime.driver import REPLY_TO
-from hicache.runtime.ranks import looked_up
-from hicache.runtime.storage import Rank, StoredPages
+from hicache.runtime.storage import Rank, StoredPages, Task, WorkerOptions, fetch, look_up, store
+from hicache.storage.base import Status
 from hicache.vllm.describing import context_of
 from hicache.vllm.groups import STATE, groups_of
 from invariants.fuzz.target import need
@@ -33,7 +34,8 @@ from invariants.fuzz.targets._vllm_worker import BROKEN, MOVING, Content, Memory
 
 CONNECTOR = "hicache.vllm.connector"  # imported where it is played: it needs vLLM 0.32
 WAIT = 20  # looks at the clock for which a request waits for the store
-REPLIES = REPLY_TO | {actions.Lookup: looked_up}
+WORK: dict[type, Any] = {actions.Lookup: look_up, actions.Fetch: fetch, actions.Store: store}
+BATCH = 64  # pages of one call of the store
 # Weights that nobody changes.
 UNCHANGED = SimpleNamespace(stamp=0, changed=False, look=lambda: 0, has=lambda adapters: True)
 LAYER = 1 << 40  # by so much the words of a layer differ from those of the one before
@@ -66,15 +68,39 @@ def ranks(config: Any, role: Any, cache: Any) -> list[Any]:
     return sides
 
 
+class Values:
+    """The store of all ranks. fails: it answers no look-up, loses the second half of what is read,
+    and refuses that of what is written."""
+
+    def __init__(self) -> None:
+        self.values: dict[str, bytes] = {}
+        self.fails = False
+
+    def lookup(self, keys: Sequence[str]) -> list[bool | None]:
+        return [None if self.fails else key in self.values for key in keys]
+
+    def read(self, keys: Sequence[str], values: Any) -> list[Status]:
+        for key in keys[len(keys) // 2 :] if self.fails else ():
+            self.values.pop(key, None)
+        for key, (value,) in zip(keys, values, strict=True):
+            value[:] = self.values.get(key, value)
+        return [Status.DONE if key in self.values else Status.MISSING for key in keys]
+
+    def write(self, keys: Sequence[str], values: Any) -> list[Status]:
+        taken = len(keys) // 2 if self.fails else len(keys)
+        pairs = islice(zip(keys, values, strict=True), taken)
+        self.values |= {key: bytes(value) for key, (value,) in pairs}
+        return [Status.DONE] * taken + [Status.FULL] * (len(keys) - taken)
+
+
 class Moves:
-    """What the sides of all ranks have under way. values: of the store. arrived: by load, the
-    contents on each rank."""
+    """What the sides of all ranks have under way. arrived: by load, the contents on each rank."""
 
     def __init__(self, memory: Memory, sides: Sequence[Any]) -> None:
         self.memory = memory
         self.jobs: dict[int, tuple[Executor, Any, list[Content]]] = {}  # and what it reads
         self.began: list[tuple[str, int]] = []
-        self.values: dict[str, bytes] = {}
+        self.store = Values()
         self.arrived: dict[int, list[Any]] = {}
         self.number = 0
         self.ranks = [Executor(self, side) for side in sides]
@@ -137,9 +163,13 @@ class Executor:
         pools = {name: (buffer,) for name, buffer in side._worker.external.buffers.items()}
         parallel = side._config.parallel_config
         context = context_of(side._config, groups, tensors, side._blocks, {})
-        self.stored = StoredPages(context, pools, Rank(parallel.rank, parallel.world_size))
+        pages = StoredPages(context, pools, Rank(parallel.rank, parallel.world_size))
+        size = BATCH * pages.largest_bytes
+        self.threads: Any = SimpleNamespace(store=moves.store, pages=pages, now=float)
+        self.threads.options = WorkerOptions(batch_bytes=size, every_boundary=True)
+        self.threads.changed, self.staging = threading.Condition(), memoryview(bytearray(size))
         self.order: list[Any] = []  # actions without a reply
-        self.answers: dict[int, int] = {}
+        self.answers: dict[int, Any] = {}
 
     # -- what the worker side calls
 
@@ -161,7 +191,7 @@ class Executor:
             kind = type(action)
             if action.transfer in self.answers and kind not in waits:
                 self.order.remove(action)
-                replies.append(REPLIES[kind](action.transfer, self.answers.pop(action.transfer)))
+                replies.append(self.answers.pop(action.transfer))
             elif kind in (actions.Load, actions.Backup):
                 waits.add(kind)
         return replies
@@ -178,19 +208,17 @@ class Executor:
                 memory.fill(block, self.group[slot].number, MOVING)
         return []
 
-    def end(self, action: Any, seen: list[Content], fails: bool) -> int:
-        """Carries an action out. Returns its pages, or 1 if it was done; of a look-up, the set of
-        what can be restored, as bits."""
+    def end(self, action: Any, seen: list[Content], fails: bool) -> Any:
+        """Carries an action out. Returns its reply."""
         if isinstance(action, actions.Load | actions.Backup):
-            return self._copy(action, seen, fails)
-        if isinstance(action, actions.Lookup):
-            return 0 if fails else self._look_up(action)
-        if isinstance(action, actions.Fetch):
-            return self._fetch(action, fails)
-        if isinstance(action, actions.Store):
-            return self._store(action, fails)
-        self.moves.values.clear()
-        return 1
+            return REPLY_TO[type(action)](action.transfer, self._copy(action, seen, fails))
+        self.moves.store.fails = fails
+        if fails and isinstance(action, actions.Store) and not action.transfer % 3:
+            self.moves.store.values.clear()  # some times it has lost everything
+        task = Task(action, self.threads)
+        task.staging = self.staging
+        WORK[type(action)](task, action)
+        return task.reply()
 
     def _copy(self, action: Any, seen: list[Content], fails: bool) -> int:
         blocks, memory = list(self._blocks(action)), self.moves.memory
@@ -209,44 +237,6 @@ class Executor:
             self.moves.load(action.transfer, places, contents)
         return int(not fails)
 
-    def _look_up(self, action: Any) -> int:
-        values, there = self.moves.values, []
-        for component in self.stored.components:
-            columns = zip(*self.stored.keys(component, action.digests), strict=True)
-            there.append([all(key in values for key in keys) for keys in columns])
-        there[0][: action.known_pages] = [True] * min(action.known_pages, len(there[0]))
-
-        def restores(pages: int) -> bool:
-            starts = [max(0, pages - trail) if trail else 0 for trail in action.trailing_pages]
-            return all(all(row[at:pages]) for row, at in zip(there, starts, strict=True))
-
-        return sum(1 << at for at in range(len(action.digests)) if restores(at + 1))
-
-    def _fetch(self, action: Any, fails: bool) -> int:
-        """fails: what is behind the first half is lost."""
-        arrived = int(action.pages // 2 if fails else action.pages)
-        values = self.moves.values
-        for item in self._items(action, written=False):
-            depth = item.depth - action.first_page
-            for key, pool in zip(item.keys, item.pools, strict=True):
-                if depth >= arrived or key not in values:
-                    arrived = min(arrived, depth)
-                    values.pop(key, None)
-                else:
-                    pool.load(item.page, values[key])
-        return arrived
-
-    def _store(self, action: Any, fails: bool) -> int:
-        """fails: the second half is refused, and some times the store has lost everything."""
-        items = self._items(action, written=True)
-        items = items[: len(items) // 2] if fails else items
-        if fails and not action.transfer % 3:
-            self.moves.values.clear()
-        for item in items:
-            for key, pool in zip(item.keys, item.pools, strict=True):
-                self.moves.values[key] = bytes(pool.buffers(item.page)[0])
-        return len(items)
-
     # -- where it is
 
     def _blocks(self, action: Any) -> Iterator[tuple[str, int]]:
@@ -255,11 +245,6 @@ class Executor:
             blocks = copy.target if isinstance(action, actions.Load) else copy.source
             for block in blocks.tolist():
                 yield copy.component, block
-
-    def _items(self, action: Any, written: bool) -> list[Any]:
-        return [
-            item for piece in action.pieces for item in self.stored.items(piece, written=written)
-        ]
 
     def _put(self, slot: str, block: int, content: Content) -> None:
         for layer in self.group[slot].layers:
