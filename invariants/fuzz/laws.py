@@ -109,27 +109,18 @@ def complete(pools: Sequence[PoolState]) -> None:
 
 
 class Part(NamedTuple):
-    """What one component has of a prompt. kind: "full" needs every position, "window" the last
-    `window` positions, "state" the last position. there: for each position of the prompt whether
-    its content is cached."""
+    """What one component has of a prompt. there: for each position whether its content is cached.
+    needs: how many of the last positions a prefix needs of it; of full attention no less than the
+    prompt has."""
 
-    kind: str
     there: Slots
-    window: int = 0
+    needs: int
 
 
 def longest(parts: Sequence[Part], page: int, most: int) -> int:
     """The longest prefix, in whole pages and of at most `most` tokens, that every component can
     restore: the reference for a look-up."""
     for end in range(most // page * page, 0, -page):
-        if all(_restores(part, end) for part in parts):
+        if all(there[max(0, end - needs) : end].all() for there, needs in parts):
             return end
     return 0
-
-
-def _restores(part: Part, end: int) -> bool:
-    if part.kind == "full":
-        return bool(part.there[:end].all())
-    if part.kind == "window":
-        return bool(part.there[max(0, end - part.window) : end].all())
-    return bool(part.there[end - 1])

@@ -6,10 +6,8 @@ bounded number of rounds; then everything is let go, and every pool must be whol
 
 import linecache
 import traceback
-from bisect import bisect_right
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from itertools import accumulate
 from typing import Any
 
 from hicache.core.errors import About
@@ -67,8 +65,7 @@ class TargetPlayer:
     def __init__(self, kind: type[Target], name: str, release: str, where: Where) -> None:
         self.kind, self.name, self.release, self.where = kind, name, release, where
         self.ops = operations(kind)
-        self.names = list(self.ops)
-        self.limits = list(accumulate(op.weight for op in self.ops.values()))
+        self.weights = [(name, op.weight) for name, op in self.ops.items()]
 
     def generate(
         self, seed: int, length: int, fixed: Config | None = None, note: Note | None = None
@@ -108,7 +105,7 @@ class TargetPlayer:
 
     def _next(self, player: Player, draws: Draws, faults: int) -> Entry:
         for _ in range(TRIES):
-            name = self.names[bisect_right(self.limits, draws.below(self.limits[-1]))]
+            name = draws.weighted(self.weights)
             args = self.ops[name].draw(player, draws)
             if args is not None:
                 acts: tuple[Act, ...] = ()

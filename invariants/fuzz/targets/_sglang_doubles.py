@@ -49,7 +49,7 @@ class Pool(BaseTokenToKVPoolAllocator):  # type: ignore[misc]
     promise: what a slot will hold when the copies under way have ended. stamp: how often each page
     was freed. Has the face of an allocator, of a pool of states and of a host pool."""
 
-    debug_mode = True
+    debug_mode, free_group = True, None
     layout, can_use_write_back_jit, shared_allocation_domain = "layer_first", False, None
     layer_num = size_per_token = 1
     storage_format_tag = None
@@ -57,7 +57,6 @@ class Pool(BaseTokenToKVPoolAllocator):  # type: ignore[misc]
     def __init__(self, name: str, pages: int, page: int) -> None:
         self.name, self.pages, self.page_size, self.size = name, pages, page, pages * page
         self.logical_size, self.device = self.size, "cpu"
-        self.free_group: list[Any] | None = None
         self.taken, self.stamp = np.zeros(pages + 1, np.bool_), np.zeros(pages + 1, np.int64)
         self.content = np.full((pages + 1) * page, FREED)
         self.promise = self.content.copy()
@@ -99,9 +98,6 @@ class Pool(BaseTokenToKVPoolAllocator):  # type: ignore[misc]
         return torch.from_numpy(self.take(need_size // self.page_size))
 
     def free(self, free_index: Any) -> int:
-        if self.free_group is not None:
-            self.free_group.append(free_index.clone())
-            return 0
         return self.free_page_ids(free_index.numpy() // self.page_size)
 
     def free_page_ids(self, pages: Any) -> int:
@@ -142,7 +138,7 @@ class Buffers(BaseSWAKVPool):  # type: ignore[misc]
     """Stands in for the tensors of a device pool: only their place and number of layers is read."""
 
     swa_req_ring_size = full_kv_pool = swa_kv_pool = None
-    device, layer_num, page_size = "cpu", 1, 1
+    device, layer_num = "cpu", 1
 
     def __init__(self, pool: Any) -> None:
         self.pool = pool
@@ -297,8 +293,7 @@ class StateRows(HybridReqToTokenPool):  # type: ignore[misc]
         self.mamba_ping_pong_track_buffer_size = 2
         self.mamba_initial_tracking_slots = 2 if extra else 0
         self.enable_mamba_extra_buffer, self.enable_mamba_extra_buffer_lazy = extra, False
-        replays = ("replayssm_write_pos", "replayssm_spec_write_pos", "replayssm_cache_base")
-        self.mamba_pool = SimpleNamespace(**dict.fromkeys(replays), size=mamba.size)
+        self.mamba_pool = SimpleNamespace(replayssm_write_pos=None, replayssm_spec_write_pos=None)
         self.mamba_pool.copy_from = self.copy_state
         self.req_index_to_mamba_index_mapping = torch.zeros(ROWS + 1, dtype=torch.int32)
         self.req_index_to_mamba_ping_pong_track_buffer_mapping = torch.zeros(
@@ -317,8 +312,7 @@ def token_list(tokens: Sequence[int]) -> Any:
 
 def new_request(number: int, tokens: Sequence[int], space: str) -> Any:
     """A request of SGLang."""
-    settings = SimpleNamespace(max_new_tokens=WIDTH, stop_strs=[], stop_regex_strs=[])
-    settings.custom_params = settings.stop_token_ids = settings.ignore_eos = None
+    settings = SimpleNamespace(custom_params=None, stop_token_ids=None, ignore_eos=None)
     request = Req(f"r{number}", "", token_list(tokens), settings, extra_key=space or None)
     request.space, request.known, request.copied = space, None, False
     return request
@@ -334,12 +328,9 @@ def publish(config: dict[str, Any]) -> None:
         "exec": SimpleNamespace(mamba=mamba),
         "spec": SimpleNamespace(speculative_algorithm=None),
         "serving": SimpleNamespace(strip_thinking_cache=False),
-        "disagg": SimpleNamespace(disaggregation_mode="null"),
-        "schedule": SimpleNamespace(disable_overlap_schedule=True),
-        "memory": SimpleNamespace(enable_int8_mamba_checkpoint=False, page_size=config["page"]),
     }
     CONTEXT._server_args = SimpleNamespace(_mamba_cache_chunk_size=1, resolved_dict=dict)
-    cache_controller.device_module = SimpleNamespace(Event=Event, Stream=SimpleNamespace)
+    cache_controller.device_module = SimpleNamespace(Event=Event)
     # Nodes are numbered by process: scripts name them, and run in a process of their own.
     UnifiedTreeNode.counter = 0
 

@@ -225,13 +225,13 @@ def judge_match(world: World, tokens: Sequence[int], space: str, result: Any) ->
     need(slots.size == device, "MATCH", f"{who} has {slots.size} slots", "path")
     judge_slots(who, full, slots, expected[:device], "match full")
     cached = cached_slots(world)
-    parts = [Part("full", among(expected, full.content[cached]))]
+    parts = [Part(among(expected, full.content[cached]), len(tokens))]
     if "swa" in pools:
         low = max(0, device - config["window"])
         pairs = world.mapping[slots[low:]]
         judge_slots(who, pools["swa"], pairs, expected[low:device], "match swa", low)
         alive = cached[world.mapping[cached] > 0]
-        parts.append(Part("window", among(expected, full.content[alive]), config["window"]))
+        parts.append(Part(among(expected, full.content[alive]), config["window"]))
     if "mamba" in pools:
         content = pools["mamba"].content
         if device:
@@ -239,7 +239,7 @@ def judge_match(world: World, tokens: Sequence[int], space: str, result: Any) ->
             state = world.core.get_component_device_value(node, NAMES["mamba"])
             right = state is not None and content[int(state[0])] == expected[device - 1]
             need(right, "BYTES", f"{who} has the state of another prefix", "state")
-        parts.append(Part("state", among(expected, content[cached_slots(world, "mamba")])))
+        parts.append(Part(among(expected, content[cached_slots(world, "mamba")]), 1))
     hits, exact = [(device, parts, "")], not config["bigram"]
     if config["host"]:
         both, tier = [], device + result.host_hit_length

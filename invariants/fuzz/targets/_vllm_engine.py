@@ -34,7 +34,7 @@ def make_request(name: str, tokens: list[int], salt: str, page: int, more: int) 
     """A request for `more` tokens. page: tokens of a block hash."""
     if not hasattr(kv_cache_utils, "NONE_HASH"):
         kv_cache_utils.init_none_hash(sha256)
-    sampling = Settings(max_tokens=more, min_tokens=0, stop_token_ids=(), ignore_eos=True)
+    sampling = Settings(max_tokens=more, min_tokens=0, stop_token_ids=())
     sampling.all_stop_token_ids = frozenset()
     return Request(
         request_id=name,
@@ -176,7 +176,7 @@ def engine_config(
         observability_config=Settings(per_request_spec_decode_metrics="none"),
         speculative_config=speculative,
         kv_transfer_config=transfer,
-        kv_events_config=Settings(publisher="null"),
+        kv_events_config=Settings(),
         aux_output_config=Settings(),
         ec_manager_config=Settings(get_encoder_cache_manager_obj=lambda: None),
         max_concurrent_batches=batches,

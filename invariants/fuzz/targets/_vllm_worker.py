@@ -15,6 +15,7 @@ from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 from vllm.distributed.kv_transfer.kv_connector.utils import KVOutputAggregator
+from vllm.v1.kv_offload.base import TransferResult
 from vllm.v1.outputs import DraftTokenIds, ModelRunnerOutput
 from vllm.v1.worker import kv_connector_model_runner_mixin as runner
 
@@ -579,9 +580,7 @@ class CopyHandler:
             need(host[chunk] == seen, "PIN-IO", text, "load source")
             memory.is_loading(block, group)
             memory.restore(block, *seen)
-        result = SimpleNamespace(job_id=number, success=True, transfer_size=None)
-        result.transfer_time = result.transfer_type = None
-        self.done.append(result)
+        self.done.append(TransferResult(number, success=True))
 
 
 def host_chunks(scheduler: Any) -> Any:

@@ -69,13 +69,8 @@ def brute(parts: list[Part], page: int, most: int) -> int:
     best = 0
     for end in range(page, most + 1, page):
         fine = True
-        for kind, there, window in parts:
-            needed = {
-                "full": range(end),
-                "window": range(max(0, end - window), end),
-                "state": [end - 1],
-            }[kind]
-            fine &= all(there[at] for at in needed)
+        for there, needs in parts:
+            fine &= all(there[at] for at in range(end) if end - at <= needs)
         best = end if fine else best
     return best
 
@@ -85,9 +80,9 @@ def test_the_longest_prefix_that_every_component_restores() -> None:
     reached = set()
     for _ in range(400):
         page, size = int(random.integers(1, 4)), int(random.integers(1, 14))
-        parts = [Part("full", random.random(size) < 0.9)]
-        parts += [Part("window", random.random(size) < 0.6, int(random.integers(1, 5)))]
-        parts += [Part("state", random.random(size) < 0.5)] * int(random.integers(0, 2))
+        parts = [Part(random.random(size) < 0.9, size)]
+        parts += [Part(random.random(size) < 0.6, int(random.integers(1, 5)))]
+        parts += [Part(random.random(size) < 0.5, 1)] * int(random.integers(0, 2))
         result = longest(parts, page, size)
         assert result == brute(parts, page, size)
         reached.add(result > 0)
