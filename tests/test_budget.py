@@ -6,7 +6,7 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 SOURCE = ("hicache", "sim", "invariants", "traces")
 MOST = {
-    "lines of hicache": 21_980,
+    "lines of hicache": 21_973,
     "lines of sim": 8_693,
     "lines of invariants": 18_471,
     "lines of traces": 16_193,

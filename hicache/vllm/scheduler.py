@@ -294,8 +294,7 @@ class ConnectorScheduler:
         load = lookup.load
         if load is None:
             return False
-        copies: dict[str, tuple[list[int], list[int]]] = {}
-        kept = []
+        copies, kept = defaultdict[str, list[tuple[int, int]]](list), []
         for group in self.groups.groups:
             mine = blocks[group.number]
             for page in range(self._first_needed(group.component, lookup.pages), lookup.pages):
@@ -310,9 +309,7 @@ class ConnectorScheduler:
                         continue  # vLLM has it
                     if source is None:
                         return False
-                    sources, targets = copies.setdefault(group.slot(part), ([], []))
-                    sources.append(source)
-                    targets.append(block.block_id)
+                    copies[group.slot(part)].append((source, block.block_id))
                     kept.append(block)
         order = Load(load.transfer, load.request, _copies(copies))
         self.orders.send(order, kept, [lookup.adapter], lookup.name)
@@ -446,8 +443,8 @@ class ConnectorScheduler:
 
     def _back_up(self, action: Backup) -> None:
         """Send a backup for the blocks for which its pages stand."""
-        copies: dict[str, tuple[list[int], list[int]]] = {}
-        kept, adapters, pages = [], set[Adapter | None](), 0
+        copies, pages = defaultdict[str, list[tuple[int, int]]](list), 0
+        kept, adapters = [], set[Adapter | None]()
         for copy in action.copies:
             pages += len(copy.source) if copy.component == FULL else 0
             for source, target in zip(copy.source.tolist(), copy.target.tolist(), strict=True):
@@ -456,9 +453,7 @@ class ConnectorScheduler:
                     self.orders.refuse(action)
                     return
                 for value in places:
-                    sources, targets = copies.setdefault(value.slot, ([], []))
-                    sources.append(value.block.block_id)
-                    targets.append(target)
+                    copies[value.slot].append((value.block.block_id, target))
                     kept.append(value.block)
                     adapters.add(value.adapter)
         self._saving[action.transfer] = pages
@@ -630,9 +625,7 @@ def _is_whole(block: Any, tokens: int) -> bool:
     )
 
 
-def _copies(pages: dict[str, tuple[list[int], list[int]]]) -> tuple[Copy, ...]:
-    """Copies of pages by slot, each with its sources and targets."""
-    return tuple(
-        Copy(slot, *(np.asarray(numbers, dtype=np.int64) for numbers in both))
-        for slot, both in pages.items()
-    )
+def _copies(pages: dict[str, list[tuple[int, int]]]) -> tuple[Copy, ...]:
+    """Copies of pages by slot. pages: sources and targets."""
+    arrays = {slot: np.array(pairs, dtype=np.int64) for slot, pairs in pages.items()}
+    return tuple(Copy(slot, *array.T.copy()) for slot, array in arrays.items())
