@@ -11,7 +11,7 @@ import pytest
 from tests.tokenizer import tiny_tokenizer
 from traces.cli import main
 from traces.formats import open_trace
-from traces.formats.base import Trace
+from traces.formats.base import Measured, Trace
 from traces.formats.reading import About
 from traces.replaying.account import ceiling_of
 
@@ -160,7 +160,7 @@ def test_an_agents_transcript_counts_what_was_cached() -> None:
     kinds = [f"2 rows of type {n} without t" for n in range(9)]
     beginnings = [*kinds, "3 rows without these colum", "1 rows repeat the id of a "]
     assert [note[:26] for note in trace.notes[:11]] == beginnings
-    assert trace.measured == (10, None)
+    assert trace.measured == Measured(10)
 
 
 def test_sessions_of_burstgpt_are_read_without_a_flag() -> None:

@@ -14,7 +14,7 @@ from ..formats.base import NS_PER_S, Trace
 from ..replaying.account import ceiling_of
 from ..reporting import percent
 from ..reporting.warnings import time_warnings
-from ..results.record import head
+from ..results.record import Measured, head
 from ..terminal import options as read
 from ..terminal.options import option
 from ..terminal.output import check_outputs, write_json
@@ -62,7 +62,7 @@ def to_the_token(options: Options, trace: Trace) -> Trace | None:
 def inspect(trace: Trace, page_size: int, exact: Trace | None = None) -> dict[str, Any]:
     """What docs/json.md says of `hicache inspect`. What a trace cannot say is None. exact: the same
     trace, token by token."""
-    jobs, first_ns = trace.jobs, trace.measured.ttft_p50_ns
+    jobs, measured = trace.jobs, trace.measured or Measured()
     prompts, total = jobs.input_lengths, jobs.input_tokens
     times = jobs.arrivals_ns[jobs.afters < 0]
     result: dict[str, Any] = {
@@ -76,8 +76,8 @@ def inspect(trace: Trace, page_size: int, exact: Trace | None = None) -> dict[st
         "duration_s": float(times[-1] - times[0]) / NS_PER_S,
         "input": _lengths(prompts),
         "output": _lengths(jobs.output_lengths),
-        "measured_cached_tokens": trace.measured.cached_tokens,
-        "measured_ttft_p50_s": None if first_ns is None else first_ns / NS_PER_S,
+        "measured_cached_tokens": measured.cached_tokens,
+        "measured_ttft_p50_s": measured.ttft_p50_s,
         "ceiling_hit_tokens": None,
         "ceiling_hit_rate": None,
         "parting": [],

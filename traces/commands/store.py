@@ -249,9 +249,8 @@ def _gc(options: Gc, command: str) -> int:
             for first in range(0, len(names), _DELETED_AT_ONCE):
                 some = names[first : first + _DELETED_AT_ONCE]
                 results = zip(some, store.delete(some), strict=True)
-                failed |= {
-                    key for key, status in results if status not in (Status.DONE, Status.MISSING)
-                }
+                gone_now = (Status.DONE, Status.MISSING)
+                failed |= {key for key, status in results if status not in gone_now}
                 report(first + len(some))
     gone = [page for page in gone if failed.isdisjoint(page.keys)]
     deleted = sum(page.bytes for page in gone)

@@ -33,7 +33,7 @@ import numpy as np
 from msgspec import Meta, Struct
 from numpy.typing import NDArray
 
-from ..formats.base import Paged, Trace, need_identity
+from ..formats.base import Paged, Trace, batches, need_identity
 from ..results.record import Int, TraceFigures
 from ..terminal.tables import progress
 
@@ -120,7 +120,7 @@ def lru_curve(
     """The curve of requests from place `first` on, in a cache that served all earlier ones. shown:
     is called with the number of requests done so far."""
     reuses = _Reuses()
-    for paths in _batches(trace):
+    for paths in batches(map(trace.chain, trace.jobs), CHUNK):
         shown(reuses.add(paths))
     runs, lengths = Runs(*map(np.asarray, reuses.columns)), np.asarray(reuses.lengths)
     distance, size = _distances(runs, lengths), trace.page_size
@@ -137,20 +137,6 @@ def identified_tokens(trace: Paged) -> Column:
     """Prompt tokens of each request in pages that the trace identifies: those that may hit."""
     pages = trace.prompt_pages[trace.jobs.numbers]
     return np.minimum(trace.jobs.input_lengths.astype(np.int64), pages * trace.page_size)
-
-
-def _batches(trace: Paged) -> Iterator[list[Column]]:
-    """The paths of consecutive requests."""
-    paths: list[Column] = []
-    count = 0
-    for job in trace.jobs:
-        paths.append(trace.chain(job))
-        count += len(paths[-1])
-        if count >= CHUNK:
-            yield paths
-            paths, count = [], 0
-    if paths:
-        yield paths
 
 
 class _Reuses:

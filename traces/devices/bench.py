@@ -20,15 +20,8 @@ import numpy as np
 
 from hicache.core.errors import CallerError
 from hicache.core.types import Pages
-from hicache.devices.base import (
-    CopyJob,
-    Device,
-    DeviceEvent,
-    DeviceOptions,
-    Direction,
-    Front,
-    Stream,
-)
+from hicache.devices import base
+from hicache.devices.base import CopyJob, Device, DeviceEvent, DeviceOptions, Direction, Stream
 from hicache.devices.cpu import CpuDevice
 from hicache.memory.layouts import check
 from hicache.models import ModelDescription
@@ -69,7 +62,7 @@ class Timing(NamedTuple):
         return self.end_ns - self.start_ns
 
 
-class Stopwatch(Front[TimedDevice]):
+class Stopwatch(base.Front[TimedDevice]):
     """Times the copies of the inner device by a mark before and one after each: on the wall clock
     (cpu, cuda), or in virtual time (the simulated device). Copies of such a device never fail."""
 
@@ -205,9 +198,7 @@ class Geometry:
                 "smaller model"
             )
         options = DeviceOptions(
-            layout=self.layout,
-            io_backend=self.io_backend,
-            timer=time.perf_counter_ns,
+            layout=self.layout, io_backend=self.io_backend, timer=time.perf_counter_ns
         )
         pools = (self.model, self.page_size, self.device_pages, self.host_pages)
         return cast(AbstractContextManager[TimedDevice], probe.make(pools, options))
@@ -266,11 +257,8 @@ class Bench:
             begin = max(each[0].start_ns for each in times.values())
             end = min(max(timing.end_ns for timing in each) for each in times.values())
             for way, each in times.items():
-                inside = [
-                    timing.ns
-                    for timing in each
-                    if timing.start_ns >= begin and timing.end_ns <= end
-                ]
+                within = [item for item in each if item.start_ns >= begin and item.end_ns <= end]
+                inside = [timing.ns for timing in within]
                 slowed[way] += [_median(inside)] if inside else []
         ratio = sum(
             1000 * alone[way] // _median(taken) if taken else 1000 for way, taken in slowed.items()

@@ -18,10 +18,7 @@ import numpy as np
 
 from hicache.core.config import Config
 from hicache.core.core import Core
-from hicache.core.events import (
-    BackupDone,
-    LoadDone,
-)
+from hicache.core.events import BackupDone, LoadDone
 from hicache.core.types import Key, TransferId
 from hicache.devices.base import Access, Device, DeviceEvent, Front, Stream
 from hicache.memory.layouts import Bytes
@@ -181,10 +178,7 @@ class DeviceRun:
     the recording."""
 
     def __init__(
-        self,
-        service: Service,
-        device: TimedDevice,
-        record: Callable[[str], object],
+        self, service: Service, device: TimedDevice, record: Callable[[str], object]
     ) -> None:
         config, model = service.config, service.model
         self._hazards = Hazards(places_of(config), device.layers)

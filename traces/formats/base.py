@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,6 +16,8 @@ from numpy.typing import NDArray
 from hicache.core.errors import CallerError
 from hicache.core.types import Key, Pages
 from sim.workload import Job, SenderOptions, Workload
+
+from ..results.record import Measured
 
 MAX_REQUEST_TOKENS = 1 << 24  # above every published context length; stream offsets fit 24 bits
 MAX_REQUESTS = 1 << 31
@@ -149,17 +151,6 @@ class Jobs(Sequence[Job]):
         return [memoryview(getattr(self, name)) for name in ("numbers", *_COLUMNS)]
 
 
-class Measured(NamedTuple):
-    """What a log says was measured, over the requests read, or None. cached_tokens:
-    prompt tokens that the service found cached. ttft_p50_ns: the median time to first token."""
-
-    cached_tokens: int | None = None
-    ttft_p50_ns: int | None = None
-
-
-UNMEASURED = Measured()
-
-
 class Paged(Workload, Protocol):
     """A trace divided into pages of one size.
 
@@ -202,7 +193,7 @@ class Trace:
     tenants: NDArray[np.int32]
     tenant_names: Sequence[str]
     notes: Sequence[str] = ()
-    measured: Measured = UNMEASURED
+    measured: Measured | None = None
     identity = True
     block_size: int | None = None
 
@@ -269,7 +260,7 @@ class Chosen(TraceWithJobs):
 
     def __init__(self, trace: Trace, chosen: NDArray[np.int64]) -> None:
         super().__init__(trace, trace.jobs.reordered(chosen), chosen)
-        self.measured = UNMEASURED
+        self.measured = None
 
 
 def sampled(trace: Trace, rate: Fraction, seed: int = 0) -> Trace:
@@ -342,8 +333,8 @@ def by_prefix(trace: Trace, least: int = 1, alone: bool = False) -> NDArray[np.i
         return array
     paged, few = trace.paged(trace.block_size or _PAGE), max(least, min(count // _FEW, _MOST_FEW))
     shared = np.zeros(1, dtype=np.int32)
-    for pages in _many(_prompts(paged)):
-        ids, more = np.unique(pages, return_counts=True)
+    for chains in batches(_prompts(paged), _PART):
+        ids, more = np.unique(np.concatenate(chains), return_counts=True)
         if ids[-1] >= len(shared):
             shared.resize(int(max(ids[-1] + 1, len(shared) * 9 // 8)), refcheck=False)
         shared[ids] += more
@@ -358,18 +349,18 @@ def _prompts(paged: Paged) -> Iterator[Pages]:
     return (paged.chain(job)[: int(paged.prompt_pages[job.index])] for job in paged.jobs)
 
 
-def _many(chains: Iterable[Pages]) -> Iterator[Pages]:
-    """The pages of several requests at a time."""
+def batches(chains: Iterable[Pages], pages: int) -> Iterator[list[Pages]]:
+    """The chains of consecutive requests, about so many pages at a time."""
     arrays: list[Pages] = []
     count = 0
     for chain in chains:
         arrays.append(chain)
         count += len(chain)
-        if count >= _PART:
-            yield np.concatenate(arrays)
+        if count >= pages:
+            yield arrays
             arrays, count = [], 0
     if arrays:
-        yield np.concatenate(arrays)
+        yield arrays
 
 
 def _hash(values: NDArray[np.int64], seed: int) -> NDArray[np.uint64]:

@@ -103,7 +103,7 @@ class About:
     sorts: bool = False
     lines: Any = None  # the file that is read
     sender: Any = None
-    measured: Any = base.UNMEASURED
+    measured: Any = None
     notes: Counter[str] = field(default_factory=Counter)
     assumed: list[str] = field(default_factory=list)
     seen: dict[str, int] = field(default_factory=dict)
@@ -367,9 +367,9 @@ class Head:
             with suppress(ValueError, RecursionError):
                 self.first = msgspec.json.decode(self.line if self.line[-1] == "}" else self.text)
             item = self.first[0] if isinstance(self.first, list) and self.first else self.first
-            keys = (
-                _KEY.findall(self.text) if item is None else item if isinstance(item, dict) else ()
-            )
+            keys = item if isinstance(item, dict) else ()
+            if item is None:
+                keys = _KEY.findall(self.text)
         elif re.search("[,;\t]", self.line):
             with suppress(CallerError):
                 self.columns = header(lines)[0]

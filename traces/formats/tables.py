@@ -25,9 +25,10 @@ import numpy as np
 
 from hicache.core.errors import CallerError, closest
 
+from ..results.record import Measured
 from ..terminal.options import library
 from . import reading
-from .base import MAX_REQUEST_TOKENS, Measured
+from .base import MAX_REQUEST_TOKENS, NS_PER_S
 from .pages import Segment
 from .reading import WITHIN, About, Format, Head, Lines, Row, shorten
 
@@ -183,16 +184,13 @@ def _values(
             if len(engine.execute(f"SELECT 1 {file} LIMIT 2").fetchall()) > 1:
                 lines.element = "[1]"
                 lines.wrong("one run in the file", "another one", "split the file")
-            lists = ", ".join(
-                f"unnest({column.name}) AS {column.name}" for column in columns.values()
-            )
-            file = f"FROM (SELECT {lists} {file})"
+            unnested = (f"unnest({item.name}) AS {item.name}" for item in columns.values())
+            file = f"FROM (SELECT {', '.join(unnested)} {file})"
         result = engine.execute(f"DESCRIBE {file}").fetchall()
         known: dict[str, tuple[str, ...]] = {row[0]: (row[0],) for row in result}
         for path in reading.paths(Head(lines).first):
-            inner = path[
-                1 + max((n for n, text in enumerate(path) if WITHIN in text), default=-1) :
-            ]
+            lists = [place for place, text in enumerate(path, 1) if WITHIN in text]
+            inner = path[max(lists, default=0) :]
             known.setdefault(".".join(inner), inner)
         requested = [column.name for column in columns.values()]
         plain = {text: tuple(text.split(".")) for text in requested if re.fullmatch(_PLAIN, text)}
@@ -387,8 +385,9 @@ def _rows(
     if not times:
         lines.element, lines.number = "", 1
         lines.wrong("a request", "none", "give a log with a row for each request")
-    median_ns = sorted(firsts_ns)[(len(firsts_ns) - 1) // 2] if firsts_ns else None
-    about.measured = Measured(cached if "cached" in columns else None, median_ns)
+    median_s = sorted(firsts_ns)[(len(firsts_ns) - 1) // 2] / NS_PER_S if firsts_ns else None
+    if "cached" in columns or firsts_ns:
+        about.measured = Measured(cached if "cached" in columns else None, median_s)
     # sessions are known in the order of time alone; other rows of all files are sorted together
     sharing, about.sorts = _Sharing(), not about.segments
     order = np.argsort(np.asarray(times), kind="stable").tolist()

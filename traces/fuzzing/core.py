@@ -115,9 +115,8 @@ class Work:
     def failure(self, failure: playing.Failure, sequence: FuzzSequence) -> Failure:
         """The failure as a result. Its text ends with the command that repeats it."""
         text = sequences.dumps(sequence)
-        made = Failure(
-            failure.code, failure.kind, "", failure.at, text, failure.event, failure.event_text
-        )
+        event = failure.event, failure.event_text
+        made = Failure(failure.code, failure.kind, "", failure.at, text, *event)
         words = ["hicache", "fuzz", "--replay", self.path(made), *outside_options()]
         lines = [failure.text.rstrip("\n")]
         if seed := os.environ.get("PYTHONHASHSEED", ""):

@@ -107,11 +107,8 @@ class Process:
         results: list[Result] = []
         try:
             for answer in self.session.answers(request | {"do": "fuzz", "count": count}, HANG_S):
-                failure = (
-                    self._failure(answer["sequence"], answer["failure"])
-                    if answer["failure"]
-                    else None
-                )
+                raw = answer["failure"]
+                failure = self._failure(answer["sequence"], raw) if raw else None
                 counted = answer["operations"], 0, answer["busy_ns"], answer["counts"]
                 results.append(Result(answer["seed"], *counted, failure))
         except Ended as ended:
@@ -148,16 +145,14 @@ class Process:
         engine = self.session.engine
         if failure["code"] not in ENDS:
             head = f"{engine.title}: {failure['text']}\n\n{failure['kind']}."
+            request = {"do": "explain", "sequence": sequence, "head": head}
             with suppress(Ended):
-                about = self.session.ask(
-                    {"do": "explain", "sequence": sequence, "head": head}, PLAY_S
-                )
+                about = self.session.ask(request, PLAY_S)
         ran = [(line[0], line[2]) for line in failure["lines"]] + about["functions"]
         row, script = match(known(engine.name), engine, failure, ran), about["script"]
         result = replace(self._failure(sequence, failure), known=row, script="" if path else script)
-        return replace(
-            result, text=self._text(result, path or self._path(result), about["answers"])
-        )
+        text = self._text(result, path or self._path(result), about["answers"])
+        return replace(result, text=text)
 
     def replay(self, path: str, text: str) -> tuple[Failure | None, dict[str, Any]]:
         """Plays one sequence. Returns its failure and what its document has besides."""

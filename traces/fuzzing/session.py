@@ -86,18 +86,14 @@ def engine_of(name: str, source: str | None = None) -> Engine:
     if name not in names():
         raise unknown("TARGET", name, ["hicache", *names(), "path.py:Class"])
     message = constants(name)
-    distribution, releases, needs = (
-        message["DISTRIBUTION"],
-        message["RELEASES"],
-        message.get("NEEDS", ()),
-    )
+    releases, needs = message["RELEASES"], message.get("NEEDS", ())
     if source is None:
-        pinned = " ".join((f"{distribution}=={releases[-1]}", *needs))
+        pinned = " ".join((f"{message['DISTRIBUTION']}=={releases[-1]}", *needs))
         raise CallerError(
             f"--source: expected the folder of {name}, found none; make one with: "
             f"pip install --no-deps --target DIR {pinned}"
         )
-    listed = metadata.distributions(name=distribution, path=[source])
+    listed = metadata.distributions(name=message["DISTRIBUTION"], path=[source])
     release = next((each.version for each in listed), releases[-1])
     if release not in releases:
         known = ", ".join(releases)
@@ -191,10 +187,9 @@ class Session:
             f"Stubs({stubs}).install()\nrunpy.run_path(sys.argv[1], run_name='__main__')\n"
         )
         command = [sys.executable, "-P", "-c", run, str(script)]
+        how: dict[str, Any] = {"env": self._variables(), "capture_output": True}
         try:
-            done = subprocess.run(
-                command, env=self._variables(), capture_output=True, timeout=seconds
-            )
+            done = subprocess.run(command, timeout=seconds, **how)
         except subprocess.TimeoutExpired:
             return f"no end in {seconds:.0f} s"
         return done.stderr.decode(errors="replace").strip() if done.returncode else ""

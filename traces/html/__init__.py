@@ -313,20 +313,10 @@ def chart_text(text: str) -> str:
 def _candidates(decision: Decision) -> list[Candidate]:
     """Those that serve, the cheapest first, then those that do not, and the first of those that
     were not replayed."""
-    tried = [candidate for candidate in decision.candidates if candidate.served is not None]
-    tried.sort(
-        key=lambda candidate: (
-            not candidate.served,
-            candidate.cost_per_hour,
-            candidate != decision.answer,
-        )
-    )
-    return [
-        *tried,
-        *[candidate for candidate in decision.candidates if candidate.served is None][
-            :_MOST_WAITING
-        ],
-    ]
+    tried = [item for item in decision.candidates if item.served is not None]
+    tried.sort(key=lambda item: (not item.served, item.cost_per_hour, item != decision.answer))
+    waiting = [item for item in decision.candidates if item.served is None]
+    return tried + waiting[:_MOST_WAITING]
 
 
 def _charts(report: Report) -> dict[str, Chart]:
@@ -341,14 +331,13 @@ def _charts(report: Report) -> dict[str, Chart]:
     timed = [variant for variant in report.variants if variant.ttft_quantiles_s]
     if any(result.latency_s and result.latency_s.ttft.mean for result in timed):
         shares = [place / (QUANTILES - 1) for place in range(QUANTILES)]
-        lines = []
-        for item in timed:
-            times = [max(time, 1e-6) for time in item.ttft_quantiles_s or ()]
-            lines.append((item.label, times, shares))
+        lines = [
+            (item.label, [max(time, 1e-6) for time in item.ttft_quantiles_s or ()], shares)
+            for item in timed
+        ]
         limit = next((result.slo.ttft_s for result in timed if result.slo), None)
-        charts["cdf"] = _chart(
-            lines, "time to first token (s, logarithmic)", "share of requests"
-        ) | {"mark": [f"SLO: {seconds(limit)}", limit] if limit else None}
+        charts["cdf"] = _chart(lines, "time to first token (s, logarithmic)", "share of requests")
+        charts["cdf"]["mark"] = [f"SLO: {seconds(limit)}", limit] if limit else None
     return charts
 
 

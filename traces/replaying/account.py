@@ -392,13 +392,10 @@ class Latency:
         self._gaps = result.gaps
 
     @property
-    def generated_tokens(self) -> int:
-        return int(self.output_tokens.sum())
-
-    @property
-    def tokens_per_s(self) -> float:
-        """Output tokens per second of the whole run."""
-        return self.generated_tokens * NS_PER_S / self.makespan_ns if self.makespan_ns else 0.0
+    def output(self) -> record.Output:
+        tokens = int(self.output_tokens.sum())
+        rate = tokens * NS_PER_S / self.makespan_ns if self.makespan_ns else 0.0
+        return record.Output(tokens, rate)
 
     @property
     def figures(self) -> record.Times:

@@ -287,13 +287,10 @@ def _hits(play: Play, report: Callable[[int], None]) -> None:
         if play.contents is not None:
             stores.append(ImmediateStore(play.contents, core.components, PageBytes(None)))
             executor = TieredExecutor(executor, stores[-1])
-        recorder = Recorder(lambda: 0, KV_EVENTS) if routed else Recorder(lambda: 0)
-        recorders.append(recorder)
-        observers: list[Observer] = [
-            recorder,
-            *([Window(front_end, place)] if routed else []),
-            *seen,
-        ]
+        recorders.append(Recorder(lambda: 0, KV_EVENTS) if routed else Recorder(lambda: 0))
+        observers: list[Observer] = [recorders[-1], *seen]
+        if routed:
+            observers.insert(1, Window(front_end, place))
         prefetches = None if config.storage is None else play.tally
         what = play.paged, core, play.account, observers, executor, prefetches
         replicas.append(HitsReplay(*what, play.rounds, config.retention))

@@ -33,7 +33,7 @@ from sim.times import base as times
 from sim.times.base import Parallelism
 
 from .. import error_bars, plugins
-from ..formats.base import Jobs, Paged, Trace
+from ..formats.base import Jobs, Paged
 from ..replaying.account import BETWEEN, COMPLETE, FIRST_SEEN, Kept, Latency, Tally, kept, spread
 from ..replaying.config import ReplayConfig
 from ..replaying.options import BACKBONE, ReplayOptions
@@ -88,7 +88,7 @@ def result_of(play: Play) -> Result:
         turns=turns,
         checks=_checks(play),
         fleet=None if config.fleet is None else _fleet(play),
-        measured=_measured(play.trace),
+        measured=play.trace.measured,
         digest=play.digest,
         wall_s=round(play.wall_s, 3),
     )
@@ -99,7 +99,7 @@ def result_of(play: Play) -> Result:
     return replace(
         result,
         latency_s=latency.figures,
-        output=record.Output(latency.generated_tokens, latency.tokens_per_s),
+        output=latency.output,
         slo=None if config.slo is None else goodput(config.slo, latency),
         load=load,
         times_from=config.time_model.label,
@@ -107,13 +107,6 @@ def result_of(play: Play) -> Result:
         expected_error=_expected(play, latency, load.queueing_share),
         preempted=sum(request.retractions for request in latency.requests),
     )
-
-
-def _measured(trace: Trace) -> record.Measured | None:
-    cached, ttft_ns = trace.measured
-    if cached is None and ttft_ns is None:
-        return None
-    return record.Measured(cached, None if ttft_ns is None else ttft_ns / NS_PER_S)
 
 
 def _lost_by_reason(play: Play) -> dict[str, int]:
@@ -321,9 +314,8 @@ def load_of(jobs: Jobs, latency: Latency, concurrency: int = 0) -> record.LoadFi
         offered = int((arrivals + ttft).max() - arrivals.min()) / span_ns
         waiting = float((11 * queue > 10 * ttft).mean())
     too_much = offered > MOST_LOAD or waiting > _MOST_WAITING
-    changes = [(result.admit_ns, 1) for result in results] + [
-        (result.finish_ns, -1) for result in results
-    ]
+    changes = [(result.admit_ns, 1) for result in results]
+    changes += [(result.finish_ns, -1) for result in results]
     running = accumulate(change for _, change in sorted(changes))
     return record.LoadFigures(
         offered=offered or None,

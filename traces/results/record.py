@@ -187,8 +187,8 @@ class LoadFigures(Struct, frozen=True):
 class Measured(Struct, frozen=True):
     """What the log itself measured, beside what is predicted; null where it does not say."""
 
-    cached_tokens: Int | None
-    ttft_p50_s: Float | None
+    cached_tokens: Int | None = None
+    ttft_p50_s: Float | None = None
 
 
 class Limit(Struct, frozen=True, rename={"tries": "try"}):

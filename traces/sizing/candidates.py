@@ -431,10 +431,9 @@ class Offer:
             self.curves = curves_of(trace, self.paged, bytes_per_token=each)
             self.machines.curve = curve = self.curves.lru
             if purchase.hosts is None:
-                exclusive, tokens = bool(base.exclusive), self.demand.input_tokens
-                hosts = _hosts(
-                    ladder(curve, tokens, page_bytes, device, exclusive), _HOST_OF_A_GPU * least
-                )
+                tokens = self.demand.input_tokens
+                steps = ladder(curve, tokens, page_bytes, device, bool(base.exclusive))
+                hosts = _hosts(steps, _HOST_OF_A_GPU * least)
         candidates = [
             Candidate(name, tp, count, host)
             for name, tp in fit
@@ -444,15 +443,11 @@ class Offer:
         if purchase.today is not None and purchase.today not in candidates:
             self.machines.settings(*purchase.today.machine)
             candidates.append(purchase.today)
-        self.costs = costs = {
-            candidate: cost_of(candidate, self.prices) for candidate in candidates
-        }
+        self.costs = costs = {item: cost_of(item, self.prices) for item in candidates}
         # of several at one cost, the one that is likeliest to serve comes first
         likely = self.machines.likely
-        self.candidates = sorted(
-            candidates,
-            key=lambda candidate: (costs[candidate], -likely(candidate), candidate.label),
-        )
+        candidates.sort(key=lambda item: (costs[item], -likely(item), item.label))
+        self.candidates = candidates
         self.same_as = self._same_hits()
 
     def _device_pages(self, machine: Machine) -> int:

@@ -374,10 +374,9 @@ def _best(search: Search, trials: Trials) -> int | None:
     if first is None:
         return None
     equal = offer.price_and_host(first)
-    left = [
-        index for index in range(search.count) if index not in search.failed | {*search.ruled_out}
-    ]
-    trials.run([number for number in left if offer.price_and_host(number) == equal])
+    known = search.failed | {*search.ruled_out}
+    same = [place for place in range(search.count) if offer.price_and_host(place) == equal]
+    trials.run([place for place in same if place not in known])
     served = [index for index in range(search.count) if trials.served(index)]
     same_cost = [number for number in served if offer.price_and_host(number)[0] == equal[0]]
     return max(same_cost, key=lambda number: kept_of(trials.answers[number]))
@@ -460,11 +459,9 @@ def _sensitivity(
         if not wanted or trials.ended.over:
             break
     # the cheapest that is clearly likelier to serve than the answer
-    likely = trials.offer.machines.likely
+    odds_of = [*map(trials.offer.machines.likely, known)]
     dearer = range(answer + 1, len(known))
-    stronger = [
-        number for number in dearer if likely(known[number]) >= likely(known[answer]) * _CLEARLY
-    ][:1]
+    stronger = [place for place in dearer if odds_of[place] >= odds_of[answer] * _CLEARLY][:1]
     ends = {what: _ends(row, attain) for what, row in seen.items()}
     wanted = [(number, what, at) for what, (_, at) in ends.items() if at for number in stronger]
     to = {
@@ -525,11 +522,9 @@ def factors_to_try(known: Known, attain: float) -> list[Fraction]:
         return []
     least = low * Fraction(101, 100)
     most = Fraction(_MOST) if high is None else high * Fraction(100, 101)
-    other = (
-        high
-        if high is not None
-        else max((fraction for fraction in known if fraction < low), default=None)
-    )
+    other = high
+    if high is None:
+        other = max((fraction for fraction in known if fraction < low), default=None)
     at = float(low) * _STEP
     if other is not None:
         slope = (known[other] - known[low]) / float(other - low)
@@ -540,11 +535,7 @@ def factors_to_try(known: Known, attain: float) -> list[Fraction]:
     near = sqrt(_WITHIN) * 0.999
     both = (min(max(float(least), number), float(most)) for number in (at / near, at * near))
     fractions = {Fraction(f"{number:.{_DIGITS}g}") for number in both}
-    return sorted(
-        fraction
-        for fraction in fractions
-        if fraction not in known and low < fraction and fraction != high
-    )
+    return sorted(part for part in fractions - known.keys() if low < part and part != high)
 
 
 def _ends(known: Known, attain: float) -> tuple[Fraction, Fraction | None]:

@@ -64,13 +64,8 @@ def front(outcomes: Sequence[Outcome]) -> list[Outcome]:
     """The points that no other one beats, in their order. Of equal points, all."""
     costs = [
         (
-            *(
-                outcome["gpus"],
-                outcome["host_bytes"],
-                -(outcome["hit_rate"] or 0),
-                outcome["ttft_p90_s"] or 0,
-            ),
-            -(outcome["goodput_requests_per_s"] or 0),
+            *(outcome["gpus"], outcome["host_bytes"], outcome["ttft_p90_s"] or 0),
+            *(-(outcome[name] or 0) for name in ("hit_rate", "goodput_requests_per_s")),
         )
         for outcome in outcomes
     ]
@@ -196,12 +191,11 @@ def load_of(config: Mapping[str, Any]) -> str:
     """The load that was played, from the config of a result."""
     if config["mode"] == "hits":
         return "one request at a time"
-    texts = [
-        text.format(config[name])
-        for name, text in _LOADS.items()
-        if config.get(name) not in (None, 1)
-    ]
-    return ", ".join(texts) or "the arrivals of the trace"
+    named = [name for name in _LOADS if config.get(name) not in (None, 1)]
+    return (
+        ", ".join(_LOADS[name].format(config[name]) for name in named)
+        or "the arrivals of the trace"
+    )
 
 
 def _rate(rate: float | None) -> str:
