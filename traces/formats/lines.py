@@ -300,8 +300,6 @@ def _chat(lines: Lines, about: About) -> Iterator[Row]:
             is_small = isinstance(when, int | float) and when < _RELATIVE
             time_ns = lines.moment_ns("timestamp", str(when), "ms" if is_small else "")
         ids = [encode(message.text) for message in messages]
-        if sum(map(len, ids)) > MAX_REQUEST_TOKENS:
-            lines.wrong(f"at most {MAX_REQUEST_TOKENS} tokens", "more", "shorten the text")
         if messages and not messages[-1].is_answer:
             turns = [(array("q", chain.from_iterable(ids)), encode(_answer(item)))]
             about.notes[_NO_ANSWER] += bool(turns[0][0]) and not turns[0][1]

@@ -15,7 +15,7 @@ from msgspec.json import Decoder
 from sim.workload import Job, SenderOptions
 
 from . import reading
-from .base import MAX_REQUEST_TOKENS, NS_PER_MS, NS_PER_S, Trace
+from .base import NS_PER_MS, NS_PER_S, Trace
 from .pages import BlockTrace, SegmentTrace
 from .reading import About, BlockTokens, Format, Head, Lines, Name, Priority, Row, Time, Tokens
 
@@ -107,9 +107,6 @@ def rows(lines: Lines, about: About) -> Iterator[Row]:
         ids: list[Any] = []
         if about.segments:
             length, output = sum([count for _, count in decoded.input]), decoded.output[1]
-            if length + output > MAX_REQUEST_TOKENS:
-                most = f"at most {MAX_REQUEST_TOKENS} tokens in a request"
-                lines.wrong(most, str(length + output), "shorten it")
             for name, count in (*decoded.input, decoded.output):
                 ids.append((about.seen.setdefault(name, len(about.seen)), count))
         else:

@@ -170,6 +170,9 @@ def read(files: Iterable[Lines], chosen: Format, name: str, path: str, about: Ab
                 result = f"{arrival_ns / NS_PER_MS:.15g}"
                 lines.wrong(f"{most} (that of the request before)", result, "sort the lines by it")
             last_ns = arrival_ns
+        if (length := row.input_length + row.output_length) > MAX_REQUEST_TOKENS:
+            most = f"at most {MAX_REQUEST_TOKENS} tokens in a request"
+            lines.wrong(most, str(length), "shorten it")
         try:
             if about.segments:
                 tokens.add(row.ids, row.scope)

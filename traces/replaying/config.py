@@ -119,11 +119,6 @@ class StorageSettings:
     limit: PrefetchLimit | None
     workload: str = ""
 
-    def as_options(self) -> dict[str, object]:
-        """By name of the option."""
-        size = self.options.size_bytes or None
-        return {"storage": self.address, "storage_size": size, "prefetch": self.policy}
-
     def open(
         self, model: ModelDescription, page_size: int, value_bytes: Mapping[str, int], tp: int
     ) -> Contents:
@@ -319,7 +314,7 @@ class ReplayConfig:
 
     def as_options(self) -> dict[str, object]:
         """Every resolved option, by its name on the command line."""
-        core, engine, ranks = self.core, self.engine, self.parallelism
+        core, engine, ranks, load = self.core, self.engine, self.parallelism, self.load
         result: dict[str, object] = {
             "mode": self.mode,
             "tp": ranks.tp,
@@ -352,7 +347,13 @@ class ReplayConfig:
             "check": self.check,
             "speed": float(self.speed),
             "limit": self.limit or None,
-            **self.load.as_options(),
+            "arrivals": str(load.arrivals),
+            "request_rate": None if load.request_rate is None else float(load.request_rate),
+            "concurrency": load.concurrency or None,
+            "closed_loop": load.closed_loop,
+            "scale_sessions": float(load.scale_sessions),
+            "spread": load.spread,
+            "seed": load.seed,
         }
         written = document(core)
         each = zip(core.components, core.device_pages, core.host_pages, strict=True)
@@ -363,7 +364,9 @@ class ReplayConfig:
                 what = "states" if kind == "state" else "tokens"
                 result |= {f"{name}_{what}": device * unit, f"{name}_host_{what}": host * unit}
         if self.storage is not None:
-            result |= self.storage.as_options()
+            size = self.storage.options.size_bytes or None
+            result |= {"storage": self.storage.address, "storage_size": size}
+            result["prefetch"] = self.storage.policy
             result["prefetch_threshold"] = core.prefetch_threshold_tokens
         if self.storage is not None or self.flushed:
             for tier in (Tier.HOST, Tier.DEVICE):

@@ -160,19 +160,6 @@ class LoadSettings:
         """Whether the requests arrive at other times than those of the trace."""
         return self.arrivals.name != RECORDED or self.request_rate is not None
 
-    def as_options(self) -> dict[str, object]:
-        """Every option of the load, by its name on the command line."""
-        rate = self.request_rate
-        return {
-            "arrivals": str(self.arrivals),
-            "request_rate": None if rate is None else float(rate),
-            "concurrency": self.concurrency or None,
-            "closed_loop": self.closed_loop,
-            "scale_sessions": float(self.scale_sessions),
-            "spread": self.spread,
-            "seed": self.seed,
-        }
-
 
 # -- a trace under a load
 
