@@ -7,13 +7,13 @@ A target's file names two kinds of modules:
              is asked of the package itself is a stub
 
 Everything else is imported as it is, so what is missing fails. A stub serves as what an import may
-make of it: a base class, a decorator, an annotation, a default. What its call returns is false,
-empty, and a stub again. A class that an engine derives from a stub has the names that it defines.
+make of it: a base class, a decorator, an annotation, a default. What its call returns is empty. A
+class that an engine derives from a stub has the names that it defines.
 """
 
 import sys
 from abc import ABCMeta
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from importlib import import_module
 from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec, PathFinder
@@ -69,20 +69,7 @@ def _stub(name: str) -> type:
     return _StubClass(last, (_Stub,), {"_name": name, "__module__": module})
 
 
-def _no(self: Any, other: Any) -> bool:
-    return False
-
-
-class _Empty:
-    """Neither more nor less than anything."""
-
-    __lt__ = __le__ = __gt__ = __ge__ = _no
-
-    def __iter__(self) -> Iterator[Any]:
-        return iter(())
-
-
-class _StubClass(_Empty, ABCMeta):
+class _StubClass(ABCMeta):
     """The class of stubs. Of its classes, those with an own `_name` are stubs, and the others are
     classes that an engine derived from one."""
 
@@ -103,7 +90,7 @@ class _StubClass(_Empty, ABCMeta):
     __getitem__ = __or__ = __ror__ = _same
 
 
-class _Stub(_Empty, metaclass=_StubClass):
+class _Stub(metaclass=_StubClass):
     """The base of stubs. An instance is what a call of a stub returns."""
 
     def __init__(self, *value: Any, **named: Any) -> None:
@@ -111,12 +98,6 @@ class _Stub(_Empty, metaclass=_StubClass):
 
     def __init_subclass__(cls, **named: Any) -> None:
         pass
-
-    def __getattr__(self, name: str) -> Any:
-        kind = type(self)
-        if "_name" not in vars(kind):
-            raise AttributeError(f"{kind.__name__!r} object has no attribute {name!r}")
-        return _stub(f"{kind._name}().{name}")()
 
     def __call__(self, *items: Any, **named: Any) -> Any:
         return items[0] if _decorates(items, named) else self
