@@ -17,9 +17,9 @@ from .draws import Draws
 
 DIGITS = 18
 POLL = "poll"
-SOURCES = ("Load", "Backup", "Prefill", POLL)
-PATIENCE = 3  # empty polls before the poll gets the lowest priority
 ACTIONS = ("Load", "Backup", "Prefill", "Lookup", "Fetch", "Store", "Delete")
+SOURCES = (*ACTIONS[:3], POLL)
+PATIENCE = 3  # empty polls before the poll gets the lowest priority
 LEAST_MADE_UP = 1 << 20  # request numbers from here on are made by faults
 
 

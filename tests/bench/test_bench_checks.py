@@ -30,7 +30,7 @@ class NoRecounts(Checker):
 def drawn(config: Config, count: int = WARM + MEASURED) -> list[Entry]:
     """Nothing fails, and nothing happens that empties the tree or looks at all of it."""
     without = ("evict", "flush", "hoard", "meddle", "misuse", "revisit")
-    return [*generate(corner(config, 0, without), 3, count, "off").sequence.entries]
+    return [*generate(corner(config, 0, without), count, "off").sequence.entries]
 
 
 def rate(

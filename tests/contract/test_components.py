@@ -136,7 +136,7 @@ def test_a_component_from_outside_is_drawn_checked_and_judged_by_what_it_declare
         failures = []
         for seed in range(8):
             sample = sample_config(seed, ("full", "chunked"))
-            outcome = play.generate(sample, seed, 60)
+            outcome = play.generate(sample, 60)
             failures += [outcome.failure] if outcome.failure else []
         assert bool(failures) == fails, failures[0].text
     finally:

@@ -38,7 +38,7 @@ def played(seeds: range, components: tuple[str, ...] = (), **policy: str) -> set
     """The kinds of failures of drawn sequences, each compared with the specification."""
     texts = set()
     for seed in seeds:
-        outcome = generate(sample_config(seed, components, **policy), seed, 100)
+        outcome = generate(sample_config(seed, components, **policy), 100)
         config = outcome.player.config
         assert {*policy.values()} <= {config.eviction_policy, config.write_policy}
         assert DifferentialChecker(config).lockstep is not None

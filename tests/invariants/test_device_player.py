@@ -22,7 +22,7 @@ TIERS = (Tier.DEVICE, Tier.HOST)
 
 
 def played(seed: int, operations: int = 60) -> Played:
-    return generate(sample_config(seed, executor="device"), seed, operations)
+    return generate(sample_config(seed, executor="device"), operations)
 
 
 def answered(outcome: Played) -> tuple[object, ...]:

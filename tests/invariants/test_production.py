@@ -194,7 +194,7 @@ def test_events_from_any_state_on_are_compared_again(
         made.append(Production(core.view, core.validate, str(tmp_path), now, notices.append))
         player.observe(made[0])
 
-    played = play.generate(sample_config(seed), seed, 80, "off", follow=follow)
+    played = play.generate(sample_config(seed), 80, "off", follow=follow)
     assert played.failure is None, played.failure
     made[0].report(ValueError("written"))
     lines = Path(path_in(notices[0])).read_text().splitlines()

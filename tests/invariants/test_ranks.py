@@ -35,7 +35,7 @@ def one_prompt(*acts: Act, ranks: int = 2, then: tuple[Entry, ...] = ()) -> Fuzz
 @pytest.mark.parametrize("ranks", [2, 3])
 def test_ranks_without_a_bug_decide_the_same(ranks: int) -> None:
     for seed in range(2):
-        outcome = play.generate(sample_config(seed, ranks=ranks), seed, 60)
+        outcome = play.generate(sample_config(seed, ranks=ranks), 60)
         assert outcome.failure is None, outcome.failure.text
         again = play.replay(loads(dumps(outcome.sequence)))
         assert again.failure is None

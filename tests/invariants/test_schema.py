@@ -43,7 +43,7 @@ def drawn() -> dict[str, dict[str, Any]]:
         if len(result) == len(OPS) - 1:
             break
         sample = sample_config(seed)
-        for entry in play.generate(sample, seed, 60, "off").sequence.entries:
+        for entry in play.generate(sample, 60, "off").sequence.entries:
             result.setdefault(entry.op, entry.args)
     return result | {"several": {"steps": [["quiesce", {}]]}}
 
@@ -132,7 +132,7 @@ def test_the_core_accepts_the_least_pools_and_nothing_smaller(components: tuple[
 def test_drawn_sequences_reach_every_named_state() -> None:
     seen: Counter[str] = Counter()
     for seed in (*TELLING, *range(150)):
-        outcome = play.generate(sample_config(seed), seed, 120, "off")
+        outcome = play.generate(sample_config(seed), 120, "off")
         assert outcome.failure is None, outcome.failure
         seen += outcome.player.probes.seen
         if {*STATES} <= {*seen}:

@@ -47,14 +47,14 @@ def failures(
     result = []
     for seed in seeds:
         sample = sample_config(seed, ("full", *others))
-        failure = play.generate(sample, seed, 60 if others else 200, checks=checks).failure
+        failure = play.generate(sample, 60 if others else 200, checks=checks).failure
         if failure is not None:
             result.append((failure.code, failure.kind))
     return result
 
 
 def test_sampled_checks_find_a_leak() -> None:
-    life = Life(sample_config(4), 4, Checker("sampled"))
+    life = Life(sample_config(4), Checker("sampled"))
     while not life.player.past or not life.core.view.pool(Tier.DEVICE, 0).free:
         life.run(1)
     life.core._state.pools[0][0].take(1, 7)
@@ -135,7 +135,7 @@ def test_what_is_known_of_a_prompt_is_what_nodes_have(hybrid: bool) -> None:
     several = {"components": ("full", "swa", "mamba"), "swa_window": 6, "mamba_interval": 4}
     width = 3 if hybrid else 1
     config = configured(4, (80,) * width, (160,) * width, **(several if hybrid else {}))
-    life = Life(corner(config), 3)
+    life = Life(corner(config))
     seen = 0
     for _ in range(40):
         life.run(5)

@@ -35,8 +35,8 @@ SEEDS = (56, 59, 69, 75, 176, 199)  # of sequences with a store of files
 def played() -> Iterator[Played]:
     for seed in SEEDS:
         sample = sample_config(seed)
-        assert sample.executor == FILES
-        yield generate(sample, seed, 120, "off")
+        assert sample.sequence.executor == FILES
+        yield generate(sample, 120, "off")
 
 
 def one_page_too_many(real: Callable[..., Any]) -> Callable[..., Any]:
@@ -199,8 +199,8 @@ def test_drawn_sequences_with_a_storage_fetch_from_it_and_repeat() -> None:
     fetching = 0
     for seed in range(16):
         sample = sample_config(seed, ranks=1)
-        if sample.config.storage:
-            outcome = play.generate(sample, seed, 80, "off", differential=True)
+        if sample.sequence.config.storage:
+            outcome = play.generate(sample, 80, "off", differential=True)
             assert outcome.failure is None, outcome.failure.text
             fetching += outcome.player.probes.seen["Admitted on what was fetched"] > 0
             other = play.replay(loads(dumps(outcome.sequence)), "off").player

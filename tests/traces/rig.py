@@ -215,4 +215,4 @@ def tried(item: Option) -> list[str]:
 
 def drawn(seed: int, size: int, *config: tuple[str, str]) -> FuzzSequence:
     """The sequence of a seed, drawn without checks."""
-    return play.generate(Work(size, config).sample(seed), seed, size, "off").sequence
+    return play.generate(Work(size, config).sample(seed), size, "off").sequence

@@ -74,7 +74,7 @@ class Work:
         plugins.load(self.loaded)
         with limit(self.operations):
             try:
-                outcome = play.generate(self.sample(seed), seed, self.operations)
+                outcome = play.generate(self.sample(seed), self.operations)
             except CallerError as error:  # of a policy of the user
                 raise CallerError(f"{error}; to repeat it: {self.command(seed)}") from error
         player, sequence = outcome.player, outcome.sequence

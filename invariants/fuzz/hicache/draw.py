@@ -19,7 +19,7 @@ from hicache.core.plugins import Shape
 from invariants.fuzz.draws import Draws
 from invariants.fuzz.hicache.operations import OPERATIONS, PLANS
 from invariants.fuzz.hicache.player import KINDS, Player
-from invariants.fuzz.sequence import DEVICE, FILES, MOST_TOKENS, REPLIES, Act, Entry
+from invariants.fuzz.sequence import DEVICE, FILES, MOST_TOKENS, REPLIES, Act, Entry, FuzzSequence
 
 KNOWN = known()
 COMPONENTS = tuple(
@@ -49,18 +49,14 @@ OF_PINS = (("age", 5), ("pin", 6), ("unpin", 5))
 
 @dataclass(frozen=True)
 class ConfigSample:
-    """The configuration of a sequence. weights: of the enabled operations and plans. faults:
-    percent of actions, for each enabled kind. polled: percent of entries before which the host
-    polls. ranks: number of cores. executor, pairs: as in a sequence."""
+    """What is drawn of a sequence before its entries. sequence: has none yet. weights: of the
+    enabled operations and plans. faults: percent of actions, for each enabled kind. polled: percent
+    of entries before which the host polls."""
 
-    config: Config
-    order: str
+    sequence: FuzzSequence
     weights: tuple[tuple[str, int], ...]
     faults: tuple[tuple[str, int], ...]
     polled: int = 80
-    ranks: int = 1
-    executor: str = REPLIES
-    pairs: bool = False
 
 
 def sample_config(
@@ -113,16 +109,10 @@ def sample_config(
     config = replace(config, passes=passes or draws.weighted(((1, 12), (2, 2), (4, 2))))
     if config.passes > 1 and "prefill" in weights:
         weights["prefill"] *= 4
-    return ConfigSample(
-        config,
-        schedule,
-        tuple(weights.items()),
-        tuple(faults.items()),
-        draws.choice((100, 80, 40)),
-        ranks,
-        chosen,
-        pairs=draws.chance(15) and chosen == REPLIES,  # contents on devices come from tokens
-    )
+    polled = draws.choice((100, 80, 40))
+    pairs = draws.chance(15) and chosen == REPLIES  # contents on devices come from tokens
+    sequence = FuzzSequence(config, (), seed, schedule, ranks=ranks, executor=chosen, pairs=pairs)
+    return ConfigSample(sequence, tuple(weights.items()), tuple(faults.items()), polled)
 
 
 def _draw_device(draws: Draws) -> str:
@@ -244,11 +234,11 @@ def _with_pins(draws: Draws, config: Config) -> Config:
 # -- entries
 
 
-def next_entry(player: Player, sample: ConfigSample, seed: int, index: int) -> Entry | None:
-    """Returns entry `index` of the sequence of this seed, or None if no operation is possible.
+def next_entry(player: Player, sample: ConfigSample, index: int) -> Entry | None:
+    """Returns entry `index` of the sequence of a sample, or None if no operation is possible.
     Within a plan, nothing comes between."""
     for turn in range(TRIES):
-        draws = Draws(seed, "entry", index, turn)
+        draws = Draws(sample.sequence.seed, "entry", index, turn)
         step = next(player.plan, None)
         planned = step is not None
         if step is None:
@@ -259,7 +249,7 @@ def next_entry(player: Player, sample: ConfigSample, seed: int, index: int) -> E
             elif (args := OPERATIONS[name].draw(player, draws)) is not None:
                 step = name, args
         if step is not None:
-            acts = tuple(_draw_act(sample, draws) for _ in range(max(ACTS, sample.ranks)))
+            acts = tuple(_draw_act(sample, draws) for _ in range(max(ACTS, sample.sequence.ranks)))
             gap = 0 if planned else draws.choice((0, 1, 1, 5, 40))
             return Entry(*step, gap, not planned and draws.chance(sample.polled), acts)
     return None

@@ -15,8 +15,8 @@ from hicache.core.node import Node
 from hicache.core.types import MOST_PRIORITY, Key, Tier
 from hicache.files import FLAG, Only, Spare, Value, fit
 from invariants.fuzz.draws import Draws
-from invariants.fuzz.hicache.player import EVERY, Player
-from invariants.fuzz.schedules import LEAST_MADE_UP, Job, Pending
+from invariants.fuzz.hicache.player import Player
+from invariants.fuzz.schedules import ACTIONS, LEAST_MADE_UP, Job, Pending
 from invariants.fuzz.sequence import (
     MOST,
     MOST_TOKENS,
@@ -512,7 +512,7 @@ PROMPTED: Schema = {"tokens": PROMPT, "space": word()}
 PRIORITY = Spare(number(-MOST_PRIORITY, MOST_PRIORITY))
 ARRIVE: Schema = {"request": REQUEST, **PROMPTED, "whole": FLAG, "priority": PRIORITY}
 GROW: Schema = {"more": CHUNK, "behind": number(-1), "word": number()}
-REPLY: Schema = {"to": word(*EVERY), "at": number(), "fails": OPTIONAL_FLAG}
+REPLY: Schema = {"to": word(*ACTIONS), "at": number(), "fails": OPTIONAL_FLAG}
 EVICT: Schema = {"tier": TIER, "component": word(), "pages": number()}
 OPERATIONS: dict[str, Operation] = {
     "abort": of_request(3, (*WAITING, *RUNNING), lambda player, job, _: player.abort(job)),

@@ -61,31 +61,17 @@ OF_THE_PAST = frozenset(
 )
 
 
-def generate(
-    sample: ConfigSample,
-    seed: int,
-    operations: int,
-    level: Level = "every",
-    **how: Any,
-) -> Played:
+def generate(sample: ConfigSample, operations: int, level: Level = "every", **how: Any) -> Played:
     """Draws and plays a sequence. operations: number of entries. The rest is as for `replay`."""
-    names = ("config", "order", "ranks", "executor", "pairs")
-    drawn = {name: getattr(sample, name) for name in names}
-    sequence = FuzzSequence(entries=(), seed=seed, **drawn)
 
     def entries(player: Player) -> Iterator[Entry]:
-        drawn = (next_entry(player, sample, seed, index) for index in range(operations))
+        drawn = (next_entry(player, sample, index) for index in range(operations))
         return (entry for entry in drawn if entry is not None)
 
-    return _run(sequence, entries, level, **how)
+    return _run(sample.sequence, entries, level, **how)
 
 
-def replay(
-    sequence: FuzzSequence,
-    level: Level = "every",
-    name: str = "",
-    **how: Any,
-) -> Played:
+def replay(sequence: FuzzSequence, level: Level = "every", name: str = "", **how: Any) -> Played:
     """Plays a sequence. checks: names of the checks to run; default all. follow: called with the
     player before it plays. differential: whether to compare with the specification; default if all
     checks run after every event. explained: a failure's text also has the first difference from the

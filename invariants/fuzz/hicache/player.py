@@ -24,7 +24,7 @@ from hicache.core.view import CoreView
 from hicache.runtime.driver import Driver, Observer
 from invariants.base import INVARIANT, Deviation
 from invariants.checker import Checker
-from invariants.fuzz.schedules import Clients, Job, Pending, by_time
+from invariants.fuzz.schedules import ACTIONS, Clients, Job, Pending, by_time
 from invariants.fuzz.sequence import PLAIN, Act
 from invariants.shadow.story import named_by
 
@@ -295,8 +295,6 @@ def _outline(core: Core) -> tuple[object, ...]:
 
 # -- faults
 
-SITES = ("Load", "Backup", "Prefill")
-EVERY = (*SITES, "Lookup", "Fetch", "Store", "Delete")
 Due = Callable[[int, int], int]
 
 
@@ -311,7 +309,7 @@ class Fault(NamedTuple):
     have stored, how many it has stored.
     """
 
-    sites: tuple[str, ...] = EVERY
+    sites: tuple[str, ...] = ACTIONS
     fine: bool = True
     due: Due = lambda now, due: due
     turned: bool = False

@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import zip_longest
 from typing import NamedTuple
 
 from hicache.core.actions import Action, Evicted, Lookup, Outcome, Prefill, StorageAction
@@ -213,14 +214,12 @@ def compare_outcomes(
     rank: int, event: Event, mine: Sequence[Outcome], theirs: Sequence[Outcome]
 ) -> None:
     """Raises Diverged for the first outcome that differs."""
-    if outcome_bytes(mine) == outcome_bytes(theirs):
-        return
-    pairs = enumerate(zip(mine, theirs, strict=False))
-    differ = (at for at, (x, y) in pairs if outcome_bytes([x]) != outcome_bytes([y]))
-    at = next(differ, min(len(mine), len(theirs)))
-    first = (*mine[at:], *theirs[at:])[0]
-    text = f"after {event}: rank 0 has {mine[at:]}, rank {rank} has {theirs[at:]}"
-    raise Diverged("victims" if isinstance(first, Evicted) else "outcomes", text, *named_by(first))
+    for pair in zip_longest(mine, theirs):
+        first = pair[0] or pair[1]
+        if None in pair or outcome_bytes(pair[:1]) != outcome_bytes(pair[1:]):
+            text = f"after {event}: rank 0 has {pair[0]}, rank {rank} has {pair[1]}"
+            what = "victims" if isinstance(first, Evicted) else "outcomes"
+            raise Diverged(what, text, *named_by(first))
 
 
 def compare_pools(rank: int, event: Event, mine: CoreView, theirs: CoreView) -> None:

@@ -357,7 +357,6 @@ class World:
             self.rows = StateRows(mamba, config["extra"])
         self.table = self.rows.req_to_token.numpy()  # the same, which is faster to read
         self.allocator = self._allocator(page)
-        self.chains = dict[Any, Any]()
         params = CacheInitParams(
             disable=False,
             req_to_token_pool=self.rows,
