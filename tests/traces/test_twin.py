@@ -25,7 +25,7 @@ from tests.sim.workloads import Prompts, hybrid, shared_prefixes
 from tests.tiny import configured
 from traces.cli import main
 from traces.commands.twin import compare
-from traces.devices.runs import AtOnce, DeviceRun, OnSimulator, Played, Service
+from traces.devices.runs import DeviceRun, OnSimulator, Played, Service
 
 from .rig import Capsys, document, fails
 
@@ -54,7 +54,7 @@ def serve(
         if spoil is not None:
             spoil(device)
         engine = EngineOptions(token_budget=32, max_running=3, layer_groups=model.layers)
-        service = Service(AtOnce(workload), core, model, hardware.get("h100"), engine)
+        service = Service(workload, core, model, hardware.get("h100"), engine)
         result = DeviceRun(service, device, lines.append).run()
     return parse("t.recording", [line.encode() for line in lines]), result
 

@@ -110,9 +110,11 @@ class Comparison(Struct, frozen=True):
 def run(options: Options, command: str) -> int:
     inputs = {f"input {number}": path for number, path in enumerate(options.documents, 1)}
     check_outputs(inputs, json=options.json)
-    read_all = [(path, record_of(Report, read_report(path), path)) for path in options.documents]
-    results = [variant for _, report in read_all for variant in report.variants]
-    paths = [(path, report) for path, report in read_all for _ in report.variants]
+    paths = []
+    for path in options.documents:
+        report = record_of(Report, read_report(path), path)
+        paths += [(path, report, result) for result in report.variants]
+    results = [result for _, _, result in paths]
     if not 2 <= len(results) <= _MOST_SIDES:
         raise CallerError(
             f"compare: expected 2 to {_MOST_SIDES} replays, found {len(results)}; name "
@@ -120,7 +122,7 @@ def run(options: Options, command: str) -> int:
         )
     sides = []
     labels = named([result.label for result in results])
-    for label, (path, report), result in zip(labels, paths, results, strict=True):
+    for label, (path, report, result) in zip(labels, paths, strict=True):
         if result.interrupted:
             raise CallerError(
                 f"{path}: expected whole replays, found {label}, which was interrupted; run it "

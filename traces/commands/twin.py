@@ -26,7 +26,7 @@ from sim.options import EngineOptions
 from sim.workload import Workload
 
 from ..devices.bench import DEVICES, Geometry, Timing, probe_of, warm
-from ..devices.runs import AtOnce, DeviceRun, OnSimulator, Service
+from ..devices.runs import DeviceRun, OnSimulator, Service
 from ..plugins import files as outside_files
 from ..plugins import plugin, spelled_out
 from ..replaying.options import TraceOptions
@@ -75,7 +75,7 @@ def run(options: Options, command: str) -> int:
             "run hicache calibrate here"
         )
     trace, measured = options.opened(), calibration.geometry
-    workload = AtOnce(trace.paged(int(measured["page_size"])))
+    workload = trace.paged(int(measured["page_size"]))
     geometry, config = _sizes(options, measured, workload)
     model, profile = geometry.model, hardware.of(calibration)
     engine = EngineOptions(max_running=options.max_running, layer_groups=model.layers)

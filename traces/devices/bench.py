@@ -299,10 +299,8 @@ def warm(device: TimedDevice, geometry: Geometry) -> None:
 
 def fit(points: list[tuple[int, int]]) -> dict[str, int]:
     """Fits overhead + bytes / bandwidth to (bytes, ns) by least squares of the relative error."""
-    table = np.array(points, dtype=np.float64)
-    weights = 1 / table[:, 1]
-    columns = np.stack((weights, table[:, 0] * weights), axis=1)
-    (overhead, slope), *_ = np.linalg.lstsq(columns, np.ones(len(table)), rcond=None)
+    sizes, times = np.array(points, dtype=np.float64).T
+    slope, overhead = np.polyfit(sizes, times, 1, w=1 / times)
     overhead, slope = max(0.0, float(overhead)), max(1e-9, float(slope))
     return {"overhead_ns": int(overhead), "bytes_per_s": int(1e9 / slope)}
 

@@ -11,15 +11,15 @@ the next event reports. A pass takes no time there.
 
 import heapq
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable
+from dataclasses import dataclass
 
 import numpy as np
 
 from hicache.core.config import Config
 from hicache.core.core import Core
 from hicache.core.events import BackupDone, LoadDone
-from hicache.core.types import Key, TransferId
+from hicache.core.types import TransferId
 from hicache.devices.base import Access, Device, DeviceEvent, Front, Stream
 from hicache.memory.layouts import Bytes
 from hicache.memory.pools import contents_of
@@ -59,18 +59,6 @@ class Played:
     byte_checks: int
     access_checks: int
     requests: tuple[RequestResult, ...]
-
-
-class AtOnce:
-    """A workload without times: a request arrives at once, or when its predecessor has ended."""
-
-    def __init__(self, workload: Workload) -> None:
-        self._workload = workload
-        self.page_size = workload.page_size
-        self.jobs: Sequence[Job] = [replace(job, arrival_ns=0) for job in workload.jobs]
-
-    def key(self, job: Job, length: int) -> Key:
-        return self._workload.key(job, length)
 
 
 class _WallTimer:
@@ -174,8 +162,8 @@ class Service:
 
 
 class DeviceRun:
-    """Runs one workload on one device, which the caller closes. record: called with each line of
-    the recording."""
+    """Runs one workload on one device, which the caller closes. A request arrives at once, or when
+    the one that it follows has ended. record: called with each line of the recording."""
 
     def __init__(
         self, service: Service, device: TimedDevice, record: Callable[[str], object]

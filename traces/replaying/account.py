@@ -173,27 +173,21 @@ def conversations(full: Paged) -> tuple[NDArray[np.int32], str]:
     and its prompt begins with that one's prompt; requests that only queue behind others are not
     turns. Where nothing waits, the sessions of the trace tell the turns.
     """
-    if (full.jobs.afters >= 0).any():
-        return turns_of(full), "after"
-    turns = np.zeros(len(full.jobs), dtype=np.int32)
-    for index, earlier in enumerate(by_session(full.jobs).tolist()):
-        turns[index] = turns[earlier] + 1 if earlier >= 0 else 0
-    return turns, "session"
-
-
-def turns_of(trace: Paged) -> NDArray[np.int32]:
-    """The turn of each request, counted from 0; 0 also for a request without conversation."""
-    jobs = trace.jobs
+    jobs = full.jobs
     turns = np.zeros(len(jobs), dtype=np.int32)
+    if not (jobs.afters >= 0).any():
+        for index, earlier in enumerate(by_session(jobs).tolist()):
+            turns[index] = turns[earlier] + 1 if earlier >= 0 else 0
+        return turns, "session"
     for index in np.flatnonzero(jobs.afters >= 0).tolist():
         job = jobs[index]
         before = jobs[job.after]
-        history = trace.chain(before)[: before.input_length // trace.page_size]
-        repeated = trace.chain(job)[: len(history)]
+        history = full.chain(before)[: before.input_length // full.page_size]
+        repeated = full.chain(job)[: len(history)]
         longer = job.input_length > before.input_length
         if len(history) and longer and np.array_equal(history, repeated):
             turns[index] = turns[job.after] + 1
-    return turns
+    return turns, "after"
 
 
 # -- what moved and what was refused

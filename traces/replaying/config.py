@@ -11,7 +11,7 @@ from hashlib import sha256
 from typing import Any
 
 from hicache import registry
-from hicache.core.components import Component, residency, settings_for
+from hicache.core.components import residency, settings_for
 from hicache.core.config import Config
 from hicache.core.errors import CallerError
 from hicache.core.plugins import Shape
@@ -431,11 +431,6 @@ def resolve(options: ReplayOptions, trace: Trace) -> tuple[ReplayConfig, Paged]:
     return config, paged
 
 
-def components_of(core: Config) -> list[Component]:
-    """The components of a core, in order."""
-    return [registry.load(registry.COMPONENTS, name)(core) for name in core.components]
-
-
 def _core(
     options: ReplayOptions,
     page_size: int,
@@ -460,7 +455,7 @@ def _core(
         eviction_policy=options.eviction,
         **more,
     )
-    components = components_of(core)
+    components = [registry.load(registry.COMPONENTS, name)(core) for name in core.components]
     for component, pages in zip(components, core.device_pages, strict=True):
         if pages < component.least_pages:
             raise CallerError(

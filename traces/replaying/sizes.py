@@ -347,7 +347,8 @@ class Sizes:
         if not host[0]:
             raise Unread("--exclusive: expected a host pool, found none; give one", "exclusive")
         named = options.write_policy or WRITE_POLICY
-        if _policy(named).contiguous or not _policy(named).on_evict:
+        policy: WritePolicy = registry.load(registry.WRITE_POLICIES, named)()
+        if policy.contiguous or not policy.on_evict:
             raise CallerError(
                 f"--exclusive: expected a write policy that copies on eviction, found {named}; "
                 "give --write-policy write_back"
@@ -356,11 +357,6 @@ class Sizes:
         most = {"path": longest, "window": self._window_pages + 1, "state": 1}
         each = zip(self._names, host, strict=True)
         return tuple(most[residency(name)] if pages else 0 for name, pages in each)
-
-
-def _policy(name: str) -> WritePolicy:
-    policy: WritePolicy = registry.load(registry.WRITE_POLICIES, name)()
-    return policy
 
 
 def check_fit(trace: Trace, paged: Paged, options: ReplayOptions, pools: Pools) -> None:

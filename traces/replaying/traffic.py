@@ -121,9 +121,7 @@ MODELS = {
         lambda recorded, rate, cv, draw: from_gaps(draw.exponential(1 / rate, len(recorded) - 1))
     ),
     RECORDED: Model(_recorded, needs_rate=False),
-    "uniform": Model(
-        lambda recorded, rate, cv, draw: from_gaps(np.full(len(recorded) - 1, 1 / rate))
-    ),
+    "uniform": Model(_gamma),
 }
 
 

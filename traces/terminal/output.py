@@ -162,8 +162,6 @@ def _target(path: str) -> tuple[Path, bool]:
             reason = "no directory there"
         elif special and not mode:
             reason = "no open stream"
-        elif file.is_symlink() and not special:
-            reason = "a link to itself"
         elif mode and not special and not mode & _ANYONE_WRITES:
             reason = "a read-only file"
         elif not all(os.access(place, os.W_OK) for place in places):
