@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from hicache.core.errors import CallerError
+from sim.storage.stored import context_of
 from traces.cli import main, parse
 from traces.replaying.config import opened, resolve
 from traces.replaying.options import OPTIONS, ReplayOptions
@@ -44,7 +45,8 @@ def key(trace: str | None, tmp_path: Path, *text: str) -> str:
     options, read = opened(options)
     settings, _ = resolve(options, read)
     assert settings.storage is not None
-    context = settings.storage.context(settings.model, settings.core.page_size, settings.page_ranks)
+    model, size, workload = settings.model, settings.core.page_size, settings.storage.workload
+    context = context_of(model, size, "ids", workload, settings.page_ranks)
     return context.digest
 
 

@@ -135,8 +135,8 @@ def lru_curve(
 
 def identified_tokens(trace: Paged) -> Column:
     """Prompt tokens of each request in pages that the trace identifies: those that may hit."""
-    pages = trace.prompt_pages[trace.jobs.numbers]
-    return np.minimum(trace.jobs.input_lengths.astype(np.int64), pages * trace.page_size)
+    tokens = trace.prompt_pages * trace.page_size
+    return np.minimum(trace.jobs.input_lengths.astype(np.int64), tokens)
 
 
 class _Reuses:

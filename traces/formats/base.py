@@ -40,7 +40,7 @@ class Jobs(Sequence[Job]):
     """The requests in order, in columns as of `Job`; a `Job` is made when it is looked at.
 
     sender: how the client of a benchmark sends them; None if each is sent when it arrives. timed:
-    whether the trace says when they arrive. numbers: of the requests, where some were left out.
+    whether the trace says when they arrive.
     """
 
     arrivals_ns: NDArray[np.int64]
@@ -51,19 +51,10 @@ class Jobs(Sequence[Job]):
     priorities: NDArray[np.int64]
     sender: SenderOptions | None = None
     timed: bool = True
-    numbers: NDArray[np.int32] = None  # type: ignore[assignment]
 
     def __post_init__(self) -> None:
-        numbers: Any = self.numbers
-        usual = np.arange(len(self.arrivals_ns)) if numbers is None else numbers
-        self.numbers = np.asarray(usual, dtype=np.int32)
         for name, kind in _COLUMNS.items():
             setattr(self, name, np.asarray(getattr(self, name), dtype=kind))
-
-    def only(self, numbers: NDArray[np.integer[Any]]) -> Jobs:
-        """Some of the requests. They keep their numbers; their places are counted from 0."""
-        taken = {name: getattr(self, name)[numbers] for name in _COLUMNS}
-        return replace(self, numbers=numbers.astype(np.int32), **taken)
 
     def retimed(self, arrivals_ns: NDArray[np.int64], afters: NDArray[np.int32]) -> Jobs:
         """The same requests with other times, and other requests that they wait for."""
@@ -77,7 +68,8 @@ class Jobs(Sequence[Job]):
         first = np.full(len(self) + 1, len(self), dtype=np.int32)  # of each session
         np.minimum.at(first, self.sessions[order], place[order])
         first[-1] = -1
-        jobs = replace(self.only(order), numbers=np.arange(len(order), dtype=np.int32))
+        taken = {name: getattr(self, name)[order] for name in _COLUMNS}
+        jobs = replace(self, **taken)
         jobs.afters, jobs.sessions = place[jobs.afters], first[jobs.sessions]
         return jobs
 
@@ -141,14 +133,14 @@ class Jobs(Sequence[Job]):
         return len(self.arrivals_ns)
 
     def __iter__(self) -> Iterator[Job]:
-        return map(Job, *self._values())
+        return map(Job, range(len(self)), *self._values())
 
     def __getitem__(self, place: int) -> Job:  # type: ignore[override]
-        return Job(*(column[place] for column in self._values()))
+        return Job(range(len(self))[place], *(column[place] for column in self._values()))
 
     def _values(self) -> list[Any]:
         """The columns, whose values are numbers of Python."""
-        return [memoryview(getattr(self, name)) for name in ("numbers", *_COLUMNS)]
+        return [memoryview(getattr(self, name)) for name in _COLUMNS]
 
 
 class Paged(Workload, Protocol):

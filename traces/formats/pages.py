@@ -95,8 +95,9 @@ class Blocks:
 
 class BlockTrace(Trace):
     """Requests as blocks, or with lengths only. order: of the rows of `blocks`, the one of each
-    request. how: tokens of a block, 0 if there are none; identity; whether it covers answers;
-    whether a request may end with the id of a partial block."""
+    request: its place in the file, however much of that is read. how: tokens of a block, 0 if there
+    are none; identity; whether it covers answers; whether a request may end with the id of a
+    partial block."""
 
     def __init__(
         self,
@@ -109,14 +110,10 @@ class BlockTrace(Trace):
         size, self.identity, self.knows_output, self.partial = how
         self.block_size = size or None
         self._flat, ends = np.asarray(blocks.flat), np.asarray(blocks.starts)
-        self.starts, self.ends, self._rows = ends[:-1][order], ends[1:][order], order
+        self.starts, self.ends, self.rows = ends[:-1][order], ends[1:][order], order
 
     def blocks(self, job: Job) -> NDArray[np.int32]:
         return self._flat[self.starts[job.index] : self.ends[job.index]]
-
-    def row(self, job: Job) -> int:
-        """Its place in the file: the same for all that read the beginning of one file."""
-        return int(self._rows[job.index])
 
     def paged(self, page_size: int) -> BlockPages:
         size = self.block_size or page_size
@@ -152,7 +149,8 @@ class BlockPages:
         known = min(pages, int(self._known[job.index]))
         ids = self._pages(job, known)
         if pages > known:
-            unique = -1 - (self._trace.row(job) << 32 | np.arange(known, pages, dtype=np.int64))
+            row = int(self._trace.rows[job.index])
+            unique = -1 - (row << 32 | np.arange(known, pages, dtype=np.int64))
             ids = np.concatenate((ids, unique))
         return Key.from_page_ids(ids)
 

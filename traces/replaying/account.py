@@ -141,7 +141,7 @@ def ceiling_of(trace: Paged, whole_prompts: bool) -> Tokens:
     """
     size = trace.page_size
     seen = np.zeros(1 << 13, dtype=np.uint8)  # one bit a page
-    ceiling = np.zeros(int(trace.jobs.numbers.max(initial=-1)) + 1, dtype=np.int32)
+    ceiling = np.zeros(len(trace.jobs), dtype=np.int32)
     for job in trace.jobs:
         chain = trace.chain(job)
         if not len(chain):

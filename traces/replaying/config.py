@@ -20,7 +20,6 @@ from hicache.models import ModelDescription
 from hicache.runtime.config_document import document, settings_names
 from hicache.storage.address import open_store, parse, schemes, shown, with_size, without_size
 from hicache.storage.base import StorageOptions
-from hicache.storage.keys import Context
 from invariants.checker import Level
 from sim import engine_profiles, fitted, hardware
 from sim.engine.running import PrefetchLimit
@@ -134,7 +133,7 @@ class StorageSettings:
             return Faulty(medium, self.options) if faulty else medium
         address = with_size(parse(self.address), scaled_size(size, value_bytes))
         store = open_store(address, StorageOptions(), time.monotonic, print_error)
-        context = self.context(model, page_size, tp)
+        context = context_of(model, page_size, "ids", self.workload, tp)
         contents = StoredContents(store, context, model, value_bytes, tp)
         try:
             contents.check_key(shown(address))
@@ -142,10 +141,6 @@ class StorageSettings:
             contents.close()
             raise
         return contents
-
-    def context(self, model: ModelDescription, page_size: int, tp: int) -> Context:
-        """What the keys of a real store begin with."""
-        return context_of(model, page_size, "ids", self.workload, tp)
 
 
 def storage_of(options: ReplayOptions, trace: Trace) -> StorageSettings | None:
@@ -251,16 +246,6 @@ class ReplayConfig:
     retention: RetentionOptions = NO_RETENTION
 
     @property
-    def whole_prompts(self) -> bool:
-        """Whether the last token of a prompt may hit. An engine computes it."""
-        return self.mode == "hits"
-
-    @property
-    def tp(self) -> int:
-        """Accelerators of a pipeline stage."""
-        return self.parallelism.tp
-
-    @property
     def page_ranks(self) -> int:
         """Accelerators that share a page."""
         return self.parallelism.attention_tp
@@ -301,11 +286,6 @@ class ReplayConfig:
     def _page_bytes(self, model: ModelDescription) -> tuple[int, ...]:
         size, tp, dcp = self.core.page_size, self.page_ranks, self.parallelism.dcp
         return tuple(model.bytes_per_page(name, size, tp, dcp) for name in self.core.components)
-
-    def bytes_of(self, pages: Counter[str]) -> int:
-        """Bytes of so many pages or states of each component, on one rank of each stage."""
-        each = zip(self.core.components, self.page_bytes, strict=True)
-        return sum(pages[name] * size for name, size in each)
 
     @property
     def weight_bytes(self) -> int:

@@ -119,7 +119,7 @@ class Play:
         timeline: bool,
     ) -> None:
         self.trace, self.paged, self.config = trace, paged, config
-        ceiling = ceiling_of(paged, whole_prompts=config.whole_prompts)
+        ceiling = ceiling_of(paged, whole_prompts=config.mode == "hits")
         self.account = Account(trace.jobs, paged.page_size, ceiling)
         self.turns, self.turns_from = conversations(paged)
         self.fleet = config.fleet or FleetOptions()

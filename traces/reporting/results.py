@@ -129,9 +129,11 @@ def _transfer(
     config: ReplayConfig, links: Sequence[LinkUse], pages: Counter[str]
 ) -> record.Transfer:
     """links: of each replica, none without a clock. pages: that were copied, by component."""
-    ranks = config.parallelism
+    ranks, sizes = config.parallelism, zip(config.core.components, config.page_bytes, strict=True)
     # of one rank of each stage and group that attends
-    moved = sum(link.bytes for link in links) if links else config.bytes_of(pages)
+    moved = sum(link.bytes for link in links)
+    if not links:
+        moved = sum(pages[name] * size for name, size in sizes)
     each, total = moved // (ranks.attention_dp * ranks.pp), moved * config.page_ranks
     busy_s = sum(link.busy_ns for link in links) / NS_PER_S if links else None
     return record.Transfer(moved, each, total, busy_s)
@@ -481,7 +483,7 @@ def _more_host(
 
 def _device_pool(options: ReplayOptions, settings: ReplayConfig) -> tuple[str, ...]:
     """The option that gives requests more room on the device, where it can be used."""
-    core, tp = settings.core, 2 * settings.tp
+    core, tp = settings.core, 2 * settings.parallelism.tp
     if options.device_tokens is None and options.device_pages is None:
         try:
             times.make(settings.times, settings.model, settings.hardware, Parallelism(tp))
