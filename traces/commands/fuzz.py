@@ -133,8 +133,8 @@ def _target(name: str, options: Options, seed: int, stack: ExitStack) -> Target:
     if options.source is not None:
         raise CallerError(f"--source: expected none for {OURS}; run a checkout's own command")
     items = tuple(core.configured(options.config).items())
-    work = core.Work(options.operations, items, options.output, plugins.environment())
-    return core.Core(work, options.jobs or 0, hash_seed=seed)
+    what = options.operations, items, options.output, plugins.environment()
+    return core.Work(*what, options.jobs or 0, hash_seed=seed)
 
 
 def _seeds(first: int, options: Options) -> Iterator[int]:

@@ -94,7 +94,7 @@ def rows(lines: Lines, about: About) -> Iterator[Row]:
     about.sender = header.sender.options() if header.sender else None
     about.segments = header.requests == "segments"
     if header.requests != "blocks":
-        about.without_blocks(lines, identity=about.segments)
+        about.without_blocks(lines)
     elif header.block_size is None:
         lines.wrong("a field block_size", "none", "add it to the first line")
     else:

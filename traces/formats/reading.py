@@ -120,10 +120,10 @@ class About:
                 lines.wrong(f"blocks of {known} tokens", str(size), do)
         self.block_size = size
 
-    def without_blocks(self, lines: Lines, identity: bool = False) -> None:
+    def without_blocks(self, lines: Lines) -> None:
         """The file has no blocks: lengths only, or tokens. Raises CallerError if the option gives
         blocks a size."""
-        self.identity = identity
+        self.identity = self.segments
         if self.wanted_block_size:
             raise CallerError(
                 f"--block-size: expected a trace with ids of blocks, found none in {lines.path}; "

@@ -312,7 +312,7 @@ def _rows(
         about.knows_output = "output_ids" in columns
     elif "blocks" not in columns:
         about.segments = "session" in columns
-        about.without_blocks(lines, identity=about.segments)
+        about.without_blocks(lines)
     # of each request: its time, tokens of prompt and answer, session and row
     arrays = times, prompts, outputs, sessions, numbers = [array("q") for _ in range(5)]
     blocks, ids = list[Sequence[int]](), dict[str, int]()

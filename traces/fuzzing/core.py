@@ -61,13 +61,23 @@ def limit(entries: int) -> AbstractContextManager[None]:
 
 @dataclass(frozen=True)
 class Work:
-    """Everything that a worker needs except the seed. A call plays one sequence. config: what is
-    not drawn. loaded: policies of the user."""
+    """The core as a target, with everything that a worker needs except the seed. A call plays one
+    sequence. config: what is not drawn. loaded: policies of the user."""
 
     operations: int
     config: tuple[tuple[str, Any], ...] = ()
     output: str = ""
     loaded: plugins.Loaded = ()
+    jobs: int = 0
+    hash_seed: int = 0
+    reaches: Sequence[str] = STATES
+
+    def results(self, seeds: Iterator[int]) -> Generator[Result]:
+        how = executors.JobOptions(_lost, hash_seed=self.hash_seed)
+        yield from executors.run(executors.LOCAL, self.jobs, self, seeds, how)
+
+    def named(self, failure: Failure) -> Failure:
+        return failure  # none is known
 
     def __call__(self, seed: int) -> Result:
         started = time.process_time_ns()
@@ -141,26 +151,6 @@ def outside_options() -> list[str]:
     keys = {package: key for key, package in _POLICIES.items()}
     pairs = [(keys[package], text) for package, text in plugins.environment() if package in keys]
     return [word for key, text in pairs for word in ("--config", f"{key}={text}")]
-
-
-@dataclass(frozen=True)
-class Core:
-    """The core as a target."""
-
-    work: Work
-    jobs: int = 0
-    hash_seed: int = 0
-    reaches: Sequence[str] = STATES
-
-    def results(self, seeds: Iterator[int]) -> Generator[Result]:
-        how = executors.JobOptions(_lost, hash_seed=self.hash_seed)
-        yield from executors.run(executors.LOCAL, self.jobs, self.work, seeds, how)
-
-    def named(self, failure: Failure) -> Failure:
-        return failure  # none is known
-
-    def shrunk(self, failure: Failure) -> Failure:
-        return self.work.shrunk(failure)
 
 
 def _lost(seed: int, open_sequences: int, how_ended: str) -> str:
