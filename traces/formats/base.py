@@ -171,19 +171,16 @@ class Paged(Workload, Protocol):
 class Trace:
     """A trace that was read and checked, for any page size.
 
-    line_numbers: the line of each request; in a document its request, from 1. tenants: of each
-    request, the place in `tenant_names`, which are in order of first use (one empty name if there
-    are none). notes: what reading left out or had to assume. identity: whether the file says which
-    prompts begin alike; without it there are lengths only, and every prompt is unique. block_size:
-    tokens of a block of the file's own ids, None for tokens and lengths.
+    line_numbers: the line of each request; in a document its request, from 1. notes: what reading
+    left out or had to assume. identity: whether the file says which prompts begin alike; without it
+    there are lengths only, and every prompt is unique. block_size: tokens of a block of the file's
+    own ids, None for tokens and lengths.
     """
 
     path: str
     format: str
     jobs: Jobs
     line_numbers: Sequence[int]
-    tenants: NDArray[np.int32]
-    tenant_names: Sequence[str]
     notes: Sequence[str] = ()
     measured: Measured | None = None
     identity = True
@@ -208,11 +205,10 @@ class TraceWithJobs(Trace):
     numbers: of each, its number in the trace behind it, where they are numbered anew."""
 
     def __init__(self, trace: Trace, jobs: Jobs, numbers: NDArray[np.int64] | None = None) -> None:
-        lines, tenants = trace.line_numbers, trace.tenants
+        lines = trace.line_numbers
         if numbers is not None:
-            lines, tenants = np.asarray(lines)[numbers].tolist(), tenants[numbers]
-        rest = trace.tenant_names, trace.notes, trace.measured
-        super().__init__(trace.path, trace.format, jobs, lines, tenants, *rest)
+            lines = np.asarray(lines)[numbers].tolist()
+        super().__init__(trace.path, trace.format, jobs, lines, trace.notes, trace.measured)
         self._trace = trace
         self.numbers: Any = numbers
         self.identity, self.block_size = trace.identity, trace.block_size

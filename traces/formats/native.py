@@ -56,7 +56,8 @@ class _Header(Struct):
 
 
 class _Request(Struct, forbid_unknown_fields=True, kw_only=True):
-    """What all requests have. Without timestamp and after, the trace has no times."""
+    """What all requests have. Without timestamp and after, the trace has no times. tenant: is not
+    read."""
 
     timestamp: Time | None = None
     after: int | None = None
@@ -112,7 +113,7 @@ def rows(lines: Lines, about: About) -> Iterator[Row]:
         else:
             length, output = decoded.input_length, decoded.output_length
             ids = _blocks(lines, decoded, about) if about.identity else []
-        rest = decoded.namespace, after, decoded.session or None, decoded.priority, decoded.tenant
+        rest = decoded.namespace, after, decoded.session or None, decoded.priority
         yield Row(arrival_ns, length, output, ids, *rest)
 
 
@@ -200,8 +201,6 @@ def _fields(trace: BlockTrace | SegmentTrace, job: Job) -> dict[str, Any]:
         )
     if job.session >= 0:
         result["session"] = f"s{job.session}"
-    if tenant := trace.tenant_names[int(trace.tenants[job.index])]:
-        result["tenant"] = tenant
     if job.priority:
         result["priority"] = job.priority
     if isinstance(trace, SegmentTrace):

@@ -68,7 +68,6 @@ class Row(NamedTuple):
     after: int = -1
     session: str | None = None
     priority: int = 0
-    tenant: str = ""
     start_ns: int | None = None
 
 
@@ -148,10 +147,9 @@ def read(files: Iterable[Lines], chosen: Format, name: str, path: str, about: Ab
     """The trace that the rows of these files are, or the first `about.limit` of them. Raises
     CallerError with the line."""
     columns = [array(code) for code in "qiiiiq"]
-    numbers, begun, tenants = array("q"), array("q"), array("i")
+    numbers, begun = array("q"), array("q")
     blocks, tokens = Blocks(), Segments()
     sessions: dict[str, int] = {}
-    names: dict[str, int] = {}  # of tenants
     timed, last_ns = True, 0
 
     def rows() -> Iterator[tuple[Lines, Row]]:
@@ -190,7 +188,6 @@ def read(files: Iterable[Lines], chosen: Format, name: str, path: str, about: Ab
         values = arrival_ns, row.input_length, row.output_length, row.after, session, row.priority
         for column, value in zip(columns, values, strict=True):
             column.append(value)
-        tenants.append(names.setdefault(row.tenant, len(names)))
         numbers.append(lines.number)
         if about.sorts:
             begun.append(arrival_ns if row.start_ns is None else row.start_ns)
@@ -205,11 +202,11 @@ def read(files: Iterable[Lines], chosen: Format, name: str, path: str, about: Ab
         jobs.arrivals_ns[jobs.afters < 0] -= jobs.arrivals_ns[jobs.afters < 0].min()
     counted = (f"{count:,} {text}" for text, count in about.notes.items() if count)
     message = (*counted, *about.assumed), about.measured
-    places = np.asarray(numbers)[order].tolist(), np.asarray(tenants)[order], tuple(names)
+    places = np.asarray(numbers)[order].tolist()
     if about.segments:
-        return SegmentTrace(tokens, path, name, jobs, *places, *message)
+        return SegmentTrace(tokens, path, name, jobs, places, *message)
     how = about.block_size, about.identity, about.knows_output, about.partial
-    return BlockTrace(blocks, order, how, path, name, jobs, *places, *message)
+    return BlockTrace(blocks, order, how, path, name, jobs, places, *message)
 
 
 def _check_ids(lines: Lines, ids: Sequence[int]) -> None:
