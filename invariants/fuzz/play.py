@@ -6,7 +6,7 @@ bounded number of rounds; then everything is let go, and every pool must be whol
 
 import linecache
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -80,28 +80,22 @@ class TargetPlayer:
         faults = draws.choice((8, 30)) if draws.chance(FAULTS) else 0
         sequence = FuzzSequence(config, (), seed, order, target=self.name, release=self.release)
         drawing = Draws(seed, "entries")
-        entries: list[Entry] = []
 
-        def next_entry(player: Player, at: int) -> Entry | None:
-            if at == length:
-                return None
-            entries.append(self._next(player, drawing, faults))
-            if note is not None:
-                note(replace(sequence, entries=tuple(entries)))
-            return entries[-1]
+        def entries(player: Player) -> Iterator[Entry]:
+            drawn: list[Entry] = []
+            for _ in range(length):
+                drawn.append(self._next(player, drawing, faults))
+                if note is not None:
+                    note(replace(sequence, entries=tuple(drawn)))
+                yield drawn[-1]
 
         if note is not None:
             note(sequence)
-        return self._run(sequence, next_entry)
+        return self._run(sequence, entries)
 
     def replay(self, sequence: FuzzSequence, recorder: Recorder | None = None) -> Played:
         """Plays a sequence. recorder: writes the calls of the engine."""
-        entries = sequence.entries
-
-        def next_entry(player: Player, at: int) -> Entry | None:
-            return entries[at] if at < len(entries) else None
-
-        return self._run(sequence, next_entry, recorder)
+        return self._run(sequence, lambda player: sequence.entries, recorder)
 
     def _next(self, player: Player, draws: Draws, faults: int) -> Entry:
         for _ in range(TRIES):
@@ -117,32 +111,30 @@ class TargetPlayer:
     def _run(
         self,
         sequence: FuzzSequence,
-        next_entry: Callable[[Player, int], Entry | None],
+        entries: Callable[[Player], Iterable[Entry]],
         recorder: Recorder | None = None,
     ) -> Played:
-        entries: list[Entry] = []
+        played: list[Entry] = []
         player = target = failure = None
         try:
             target = self.kind(sequence.config, recorder or Recorder())
             player = Player(target, sequence.order)
-            while (entry := next_entry(player, len(entries))) is not None:
-                entries.append(entry)
+            for entry in entries(player):
+                played.append(entry)
                 play_entry(player, self.ops, entry)
             finish(player)
             empty(player)
         except Unfit:
             pass
         except Exception as error:
-            failure = self._failure_of(error, len(entries))
+            failure = self._failure_of(error, len(played))
         if target is not None:
             target.close()
-        return Played(replace(sequence, entries=tuple(entries)), failure, player)
+        return Played(replace(sequence, entries=tuple(played)), failure, player)
 
     def _failure_of(self, error: Exception, at: int) -> Failure:
         """What an error says: a law that is broken, or an error of the engine."""
-        lines: dict[
-            tuple[str, int, str, str], None
-        ] = {}  # each once, or a recursion fills the report
+        lines: dict[tuple[str, int, str, str], None] = {}  # each once, or a recursion fills it
         for frame, number in reversed([*traceback.walk_tb(error.__traceback__)]):
             code = frame.f_code
             if file := self.where(code.co_filename):

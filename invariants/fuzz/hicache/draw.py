@@ -12,7 +12,7 @@ from itertools import combinations
 
 from hicache import registry
 from hicache.core.components import known, residency, settings_for
-from hicache.core.config import Config
+from hicache.core.config import UNBOUNDED, Config
 from hicache.core.core import Core
 from hicache.core.errors import CallerError
 from hicache.core.plugins import Shape
@@ -182,24 +182,18 @@ def _draw_config(
         settings=settings_for(components, Shape(window, interval, per_path)),
     )
     if size == LEAST:
-        least, few = least_device_pages(config), draws.choice((0, 1, len(device) - 1))
+        few, least = draws.choice((0, 1, len(device) - 1)), least_device_pages(config)
         config = replace(config, device_pages=(*device[:few], *least[few:]))
     return config
 
 
 def least_device_pages(config: Config) -> tuple[int, ...]:
     """Returns the smallest device pool of each component that the core accepts."""
-    sizes = list(config.device_pages)
-    for at in range(len(sizes)):
-        for pages in range(1, config.device_pages[at] + 1):
-            tried = (*config.device_pages[:at], pages, *config.device_pages[at + 1 :])
-            try:
-                Core(replace(config, device_pages=tried))
-            except CallerError:
-                continue
-            sizes[at] = pages
-            break
-    return tuple(sizes)
+    made = Core(config).view.components
+    between = max(component.interval for component in made) // config.page_size - 1
+    windows = (item.positional and item.window_pages < UNBOUNDED for item in made)
+    pairs = zip(made, windows, strict=True)
+    return tuple(item.least_pages + between * is_window for item, is_window in pairs)
 
 
 def _with_storage(draws: Draws, config: Config) -> Config:

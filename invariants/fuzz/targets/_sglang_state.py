@@ -10,7 +10,6 @@ next token yet.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -206,22 +205,18 @@ def judge_state(world: World, request: Any) -> None:
 
 def judge_admission(world: World, request: Any) -> None:
     """The look-up of a request, which leaves out its last token."""
-    hit = SimpleNamespace(
-        device_prefix_len=request.prefix_len,
-        host_hit_length=request.host_hit_length,
-        last_device_node=request.last_node,
-        best_match_node=request.best_match_node,
-    )
-    judge_match(world, request.origin_input_ids[:-1], request.space, hit)
+    tokens, hit = request.origin_input_ids[:-1], int(request.prefix_len)
+    judge_match(world, tokens, request.space, request, hit, request.last_node)
 
 
-def judge_match(world: World, tokens: Sequence[int], space: str, result: Any) -> None:
+def judge_match(
+    world: World, tokens: Sequence[int], space: str, result: Any, device: int, node: Any
+) -> None:
     """A look-up answers with what is cached of this prompt, and its slots hold it. Each part may be
-    on either tier."""
+    on either tier. device, node: the tokens that hit on device, and where they end."""
     pools, config, expected = world.pools, world.config, contents(world, tokens, space)
-    full, device = pools["full"], int(result.device_prefix_len)
-    who = f"a hit of {device} tokens"
-    slots = world.cache.path_device_indices(result.last_device_node).numpy()[:device]
+    full, who = pools["full"], f"a hit of {device} tokens"
+    slots = world.cache.path_device_indices(node).numpy()[:device]
     need(slots.size == device, "MATCH", f"{who} has {slots.size} slots", "path")
     judge_slots(who, full, slots, expected[:device], "match full")
     cached = cached_slots(world)
@@ -235,7 +230,6 @@ def judge_match(world: World, tokens: Sequence[int], space: str, result: Any) ->
     if "mamba" in pools:
         content = pools["mamba"].content
         if device:
-            node = result.last_device_node
             state = world.core.get_component_device_value(node, NAMES["mamba"])
             right = state is not None and content[int(state[0])] == expected[device - 1]
             need(right, "BYTES", f"{who} has the state of another prefix", "state")

@@ -224,8 +224,9 @@ class SGLang(Target):
         space = self._space(job)
         key = self.recorder.make("key", RadixKey, token_list(job.tokens), space or None)
         result = self.cache.match_prefix(prefix.MatchPrefixParams(key=key))
-        self.recorder.check(state.judge_match, self.world, job.tokens, space, result)
-        return Hit(int(raw(result).device_prefix_len), raw(result).host_hit_length)
+        hit, node = int(raw(result).device_prefix_len), result.last_device_node
+        self.recorder.check(state.judge_match, self.world, job.tokens, space, result, hit, node)
+        return Hit(hit, raw(result).host_hit_length)
 
     def arrive(self, job: Job) -> None:
         arguments = (job.id, job.tokens, self._space(job))
