@@ -174,7 +174,7 @@ class Trace:
     line_numbers: the line of each request; in a document its request, from 1. notes: what reading
     left out or had to assume. identity: whether the file says which prompts begin alike; without it
     there are lengths only, and every prompt is unique. block_size: tokens of a block of the file's
-    own ids, None for tokens and lengths.
+    own ids, None for tokens and lengths. load_rows: (label, value) of what a load made of it.
     """
 
     path: str
@@ -185,6 +185,7 @@ class Trace:
     measured: Measured | None = None
     identity = True
     block_size: int | None = None
+    load_rows: Sequence[tuple[str, str]] = ()
 
     def paged(self, page_size: int) -> Paged:
         """The trace in pages. Raises CallerError if the format does not support the page size."""

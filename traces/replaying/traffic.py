@@ -162,17 +162,6 @@ class LoadSettings:
 # -- a trace under a load
 
 
-class LoadedTrace(TraceWithJobs):
-    """A trace with other times. rows: (label, value) of what was done to it."""
-
-    def __init__(
-        self, trace: Trace, jobs: Jobs, notes: list[str], rows: list[tuple[str, str]]
-    ) -> None:
-        super().__init__(trace, jobs)
-        self.notes = (*self.notes, *notes)
-        self.rows = rows
-
-
 def loaded(load: LoadSettings, trace: Trace) -> Trace:
     """The trace as its requests arrive under this load; the trace itself if that changes nothing.
 
@@ -212,7 +201,11 @@ def loaded(load: LoadSettings, trace: Trace) -> Trace:
         rows.append(("closed loop", f"{waiting} for the one before in their session"))
     if load.drawn:
         jobs = _arriving(trace, jobs, load)
-    return LoadedTrace(trace, jobs, notes, rows) if jobs is not full else trace
+    if jobs is full:
+        return trace
+    result = TraceWithJobs(trace, jobs)
+    result.notes, result.load_rows = (*trace.notes, *notes), rows
+    return result
 
 
 def _are_spaced(load: LoadSettings, jobs: Jobs) -> bool:
@@ -453,14 +446,11 @@ class _CopiedTrace(TraceWithJobs):
         order: Numbers,
     ) -> None:
         super().__init__(trace, jobs, numbers)
-        self._copies = copies.astype(np.uint8)
-        self._of = of
-        self._position = np.argsort(order)
+        self.copies, self.of = copies.astype(np.uint8), of
+        self.position = np.argsort(order)
 
     def paged(self, page_size: int) -> Paged:
-        paged = self._trace.paged(page_size)
-        owners = _owners(paged, self._of)
-        return _CopiedPages(paged, self.jobs, self.numbers, self._copies, owners, self._position)
+        return _CopiedPages(self._trace.paged(page_size), self)
 
 
 def _owners(paged: Paged, of: Numbers) -> NDArray[np.int32]:
@@ -486,20 +476,12 @@ class _CopiedPages(PagesWithJobs):
     identify is one of a request of its own.
     """
 
-    def __init__(
-        self,
-        paged: Paged,
-        jobs: Jobs,
-        numbers: Numbers,
-        copies: NDArray[np.uint8],
-        owners: NDArray[np.int32],
-        position: Numbers,
-    ) -> None:
-        super().__init__(paged, jobs, numbers)
-        self._copies = copies
+    def __init__(self, paged: Paged, trace: _CopiedTrace) -> None:
+        super().__init__(paged, trace.jobs, trace.numbers)
+        self._copies, owners = trace.copies, _owners(paged, trace.of)
         self._is_shared = owners == _SEVERAL
         own = np.flatnonzero(owners >= 0)
-        own = own[np.argsort(position[owners[own]], kind="stable")]
+        own = own[np.argsort(trace.position[owners[own]], kind="stable")]
         self._own = len(own)
         self._ids = np.zeros(len(owners), dtype=np.int64)
         self._ids[own] = len(owners) + np.arange(len(own))

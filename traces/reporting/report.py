@@ -14,7 +14,7 @@ from ..error_bars import row as error_row
 from ..formats.base import Trace
 from ..replaying.config import ReplayConfig
 from ..replaying.playing import Play
-from ..replaying.traffic import NS_PER_S, LoadedTrace
+from ..replaying.traffic import NS_PER_S
 from ..results.record import NOT_FOLLOWED, Output, Result, Share, Times, document
 from ..terminal.streams import name as shown
 from ..terminal.tables import console, pairs, table
@@ -65,7 +65,7 @@ def _setting(trace: Trace, settings: ReplayConfig, verbose: bool) -> Rows:
     rows = [
         ("trace", f"{shown(trace.path)} ({trace.format})"),
         ("requests", f"{len(trace.jobs):,} with {trace.jobs.input_tokens:,} input tokens"),
-        *load_rows(trace),
+        *trace.load_rows,
         *_sizes(settings),
     ]
     if storage is not None:
@@ -98,12 +98,6 @@ def _setting(trace: Trace, settings: ReplayConfig, verbose: bool) -> Rows:
             *([("times", shown(settings.time_model.label))] if timed else []),
         ]
     return rows
-
-
-def load_rows(trace: Trace) -> Iterator[tuple[str, str]]:
-    """What the options of load made of the trace."""
-    if isinstance(trace, LoadedTrace):
-        yield from trace.rows
 
 
 def _sizes(settings: ReplayConfig) -> Iterator[tuple[str, str]]:

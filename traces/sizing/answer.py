@@ -11,7 +11,6 @@ from rich.table import Table
 from ..error_bars import together
 from ..html import render, report
 from ..reporting import digits, gigabytes, percent, pools_note
-from ..reporting.report import load_rows
 from ..reporting.warnings import time_warnings
 from ..results.record import TraceFigures
 from ..results.record import document as as_document
@@ -137,7 +136,7 @@ def _facts(result: Decision) -> Iterator[tuple[str, str]]:
         f"{demand.requests:,} requests, {_load(decision)}, {demand.input_tokens:,} prompt tokens, "
         f"{demand.output_tokens:,} to generate",
     )
-    yield from load_rows(result.trace)
+    yield from result.trace.load_rows
     if result.spread:
         yield "arrivals", "at random within steps of the clock (--arrivals spread)"
     rows, prices = decision["candidates"], decision["prices"]
