@@ -62,12 +62,6 @@ def run(
     return EXECUTORS[name](work, iter(jobs), workers, options)
 
 
-def check(name: str) -> None:
-    """Raises CallerError if a package that the executor needs is missing."""
-    if name != LOCAL:
-        library(name, name)
-
-
 def _local(
     work: Callable[[Job], Done], jobs: Iterator[Job], workers: int, options: JobOptions
 ) -> Generator[Done]:

@@ -9,7 +9,7 @@ from hicache.core.errors import CallerError
 from .. import executors
 from ..formats.base import Trace
 from ..replaying.options import OPTIONS, OUTPUTS, ReplayOptions, TraceOptions
-from ..terminal.options import TOKENS, Option, OptionRecord, between, choice, option
+from ..terminal.options import TOKENS, Option, OptionRecord, between, choice, library, option
 
 _PAGE_SIZE = 64
 
@@ -45,7 +45,8 @@ class WorkerOptions(OptionRecord):
                 "-: expected a file, which every worker reads, found standard input; write it to a "
                 "file"
             )
-        executors.check(self.executor)
+        if self.executor != executors.LOCAL:
+            library(self.executor, self.executor)
 
 
 def of_replay(without: Iterable[str] = ()) -> list[Option]:

@@ -72,9 +72,15 @@ _HOST_RATIO = Fraction("3.5")
 
 
 def opened(options: ReplayOptions) -> tuple[ReplayOptions, Trace]:
-    """The options and the trace; the built-in trace and its defaults if none was named."""
+    """The options and the trace; if none was named, the built-in one, with its sizes and level of
+    checks where none were given."""
     if options.trace is None:
-        options = with_defaults(options)
+        if options.device_tokens is None and options.device_pages is None:
+            options = replace(options, device_tokens=_DEVICE_TOKENS)
+        hosts = options.host_ratio, options.host_pages, options.host_bytes
+        if all(host is None for host in hosts):
+            options = replace(options, host_ratio=_HOST_RATIO)
+        options = replace(options, check=options.check or "every")
     return options, loaded(options.load, as_recorded(options))
 
 
@@ -83,16 +89,6 @@ def as_recorded(options: ReplayOptions) -> Trace:
     if options.trace is None:
         return formats.parse(Lines(BUILTIN, _lines()), about=About(limit=options.limit))
     return options.opened()
-
-
-def with_defaults(options: ReplayOptions) -> ReplayOptions:
-    """Adds the sizes and the check level of the built-in workload where none were given."""
-    if options.device_tokens is None and options.device_pages is None:
-        options = replace(options, device_tokens=_DEVICE_TOKENS)
-    hosts = options.host_ratio, options.host_pages, options.host_bytes
-    if all(host is None for host in hosts):
-        options = replace(options, host_ratio=_HOST_RATIO)
-    return replace(options, check=options.check or "every")
 
 
 def _lines() -> Iterator[bytes]:

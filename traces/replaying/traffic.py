@@ -553,20 +553,15 @@ def sessions_of(trace: Trace, jobs: Jobs) -> Sessions:
         together = begins[which]
     roots = list(range(len(jobs)))
     for others in (together, trace.jobs.afters, jobs.afters):
-        _join(roots, others)
+        for place in np.flatnonzero(others >= 0).tolist():
+            root, other = _root(roots, place), _root(roots, int(others[place]))
+            roots[max(root, other)] = min(root, other)
     first, of = np.unique([_root(roots, place) for place in range(len(jobs))], return_inverse=True)
     times = jobs.times_ns
     ends, tokens = np.zeros((2, len(first)), dtype=np.int64)
     np.maximum.at(ends, of, times)
     np.add.at(tokens, of, jobs.input_lengths.astype(np.int64) + jobs.output_lengths)
     return Sessions(of, times, times[first], ends, tokens)
-
-
-def _join(roots: list[int], others: NDArray[np.integer[Any]]) -> None:
-    """Puts each request together with another one. others: -1 for none."""
-    for place in np.flatnonzero(others >= 0).tolist():
-        root, other = _root(roots, place), _root(roots, int(others[place]))
-        roots[max(root, other)] = min(root, other)
 
 
 def _root(roots: list[int], place: int) -> int:

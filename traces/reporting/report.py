@@ -148,17 +148,13 @@ def _rounded(size: int) -> str:
 def _hardware(settings: ReplayConfig) -> tuple[str, str]:
     """The link is that of one rank, in one direction, and what copies reach of it."""
     profile, ranks = settings.hardware, settings.parallelism.ranks
-    link = f"host link {profile.reached_link_bytes_per_s / 1e9:.1f} GB/s{_each_rank(settings)}"
+    each = " per rank" if ranks > 1 else ""
+    link = f"host link {profile.reached_link_bytes_per_s / 1e9:.1f} GB/s{each}"
     source = f"{profile.link_permille / 10:g}% of its peak"
     source = "measured copies" if profile.curves else source
     members = settings.fleet.members if settings.fleet else 1
     several = f"{members} replicas of " if members > 1 else ""
     return "hardware", f"{several}{ranks} x {profile.name}, {link} each way ({source})"
-
-
-def _each_rank(settings: ReplayConfig) -> str:
-    """What follows a figure of one rank where there are several."""
-    return " per rank" if settings.parallelism.ranks > 1 else ""
 
 
 def _engine(settings: ReplayConfig) -> str:
@@ -261,8 +257,11 @@ def _result(result: Result, verbose: bool) -> Iterator[tuple[str, str]]:
         each = [f"{name} {percent(1 - count / ended, 1)}" for name, count in missed.items()]
         yield "limits kept", f"{percent(slo.attained_rate or 0.0, 1)} ({', '.join(each)})"
         yield "goodput", f"{slo.goodput_requests_per_s:,.3f} requests/s"
-    if result.storage and (losses := _losses(result.storage.losses)):
-        yield "not done by storage", losses
+    if result.storage:
+        losses = result.storage.losses
+        each_loss = ((name.replace("_", " "), getattr(losses, name)) for name in Losses.__slots__)
+        if text := ", ".join(f"{name} {count:,.6g}" for name, count in each_loss if count):
+            yield "not done by storage", text
     if result.preempted:
         yield "preempted", f"{result.preempted:,} x"
     if result.expected_error:
@@ -291,12 +290,6 @@ def _result(result: Result, verbose: bool) -> Iterator[tuple[str, str]]:
         yield "not judged", f"decisions: {checks.not_judged}"
     yield "digest", result.digest
     yield "wall time", f"{result.wall_s:.1f} s"
-
-
-def _losses(losses: Losses) -> str:
-    """What the store did not do."""
-    each = ((name.replace("_", " "), getattr(losses, name)) for name in Losses.__slots__)
-    return ", ".join(f"{name} {count:,.6g}" for name, count in each if count)
 
 
 # -- one request: `--why N`
