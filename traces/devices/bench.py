@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from importlib import import_module
+from statistics import median_high
 from typing import Any, NamedTuple, Protocol, TypeAlias, cast
 
 import numpy as np
@@ -136,8 +137,8 @@ class Cpu:
         left, right = (draw.random((_SIDE, _SIDE), dtype=np.float32) for _ in range(2))
         source = np.ones(_COPIED, dtype=np.uint8)
         target = np.zeros_like(source)
-        product = _median([_timed_ns(lambda: left @ right) for _ in range(_REPEATS)])
-        copy = _median([_timed_ns(lambda: np.copyto(target, source)) for _ in range(_REPEATS)])
+        product = median_high([_timed_ns(lambda: left @ right) for _ in range(_REPEATS)])
+        copy = median_high([_timed_ns(lambda: np.copyto(target, source)) for _ in range(_REPEATS)])
         return {
             "flops_per_s": 2 * _SIDE**3 * 1_000_000_000 // product,
             "memory_bytes_per_s": 2 * _COPIED * 1_000_000_000 // copy,
@@ -232,7 +233,7 @@ class Bench:
         bytes_of = layer_bytes(self._geometry.model, self._geometry.page_size)[self._component]
         page = {way: sum(bytes_of[slice(*self._layers[way])]) for way in Direction}
         return {
-            way.value: [(count * page[way], _median(times[way, count])) for count in counts]
+            way.value: [(count * page[way], median_high(times[way, count])) for count in counts]
             for way in Direction
         }
 
@@ -240,7 +241,7 @@ class Bench:
         """The throughput of both directions together, in thousandths of one direction alone."""
         count = max(1, self._pages // 2)
         alone = {
-            way: _median([self._alone(way, count) for _ in range(self._repeats)])
+            way: median_high([self._alone(way, count) for _ in range(self._repeats)])
             for way in Direction
         }
         # enough copies of the faster direction to fill the time of the slower one
@@ -259,9 +260,10 @@ class Bench:
             for way, each in times.items():
                 within = [item for item in each if item.start_ns >= begin and item.end_ns <= end]
                 inside = [timing.ns for timing in within]
-                slowed[way] += [_median(inside)] if inside else []
+                slowed[way] += [median_high(inside)] if inside else []
         ratio = sum(
-            1000 * alone[way] // _median(taken) if taken else 1000 for way, taken in slowed.items()
+            1000 * alone[way] // median_high(taken) if taken else 1000
+            for way, taken in slowed.items()
         )
         return min(2000, ratio)
 
@@ -303,10 +305,6 @@ def fit(points: list[tuple[int, int]]) -> dict[str, int]:
     slope, overhead = np.polyfit(sizes, times, 1, w=1 / times)
     overhead, slope = max(0.0, float(overhead)), max(1e-9, float(slope))
     return {"overhead_ns": int(overhead), "bytes_per_s": int(1e9 / slope)}
-
-
-def _median(times: list[int]) -> int:
-    return sorted(times)[len(times) // 2]
 
 
 def _timed_ns(work: Callable[[], object]) -> int:

@@ -3,6 +3,7 @@
 import platform
 from collections.abc import Callable
 from importlib.metadata import PackageNotFoundError, version
+from statistics import median_high
 from typing import Any
 
 import torch
@@ -94,4 +95,4 @@ def _median_ns(work: Callable[[], object]) -> int:
         end.record()
         end.synchronize()
         times.append(max(1, round(begin.elapsed_time(end) * 1_000_000)))
-    return sorted(times[1:])[_REPEATS // 2]
+    return median_high(times[1:])

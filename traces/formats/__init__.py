@@ -2,6 +2,7 @@
 
 import hashlib
 import os
+import re
 import sys
 import zlib
 from collections.abc import Iterator
@@ -31,7 +32,7 @@ _SERVERS = {
     "#new-token: ": "SGLang; start it with --log-requests --log-requests-format json "
     "--log-requests-level 3",
 }
-_PACKED, _ENDS = (".gz", ".zst"), (".json", ".jsonl")
+_OF_TRACE = re.compile(r"[^.].*\.jsonl?(\.gz|\.zst)?", re.DOTALL)  # a file in a folder; not hidden
 _LONGEST_MAGIC = 8  # bytes
 _PIECE_BYTES = 1 << 20
 # A kilobyte of zstd unpacks to 32 MB at most, and a window takes 128 MB at most.
@@ -116,19 +117,11 @@ def content_digest(path: str) -> str:
 def files_of(path: str) -> list[str]:
     """The files that a folder of traces may be read from, in their order."""
     try:
-        return sorted(str(file) for file in Path(path).iterdir() if _plain(file).endswith(_ENDS))
+        return sorted(str(file) for file in Path(path).iterdir() if _OF_TRACE.fullmatch(file.name))
     except OSError as error:
         raise CallerError(
             f"{path}: expected a readable folder, found: {error.strerror}; check the path"
         ) from None
-
-
-def _plain(file: Path) -> str:
-    """The name of a file without the ending of a packed one; "" for one that is hidden."""
-    name = file.name
-    for ending in _PACKED:
-        name = name.removesuffix(ending)
-    return "" if name.startswith(".") else name
 
 
 def _files(paths: list[str]) -> Iterator[Lines]:

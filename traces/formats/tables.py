@@ -17,6 +17,7 @@ from functools import partial
 from itertools import chain
 from pathlib import Path
 from shlex import quote
+from statistics import median_low
 from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple, NoReturn
 
@@ -382,7 +383,7 @@ def _rows(
     if not times:
         lines.element, lines.number = "", 1
         lines.wrong("a request", "none", "give a log with a row for each request")
-    median_s = sorted(firsts_ns)[(len(firsts_ns) - 1) // 2] / NS_PER_S if firsts_ns else None
+    median_s = median_low(firsts_ns) / NS_PER_S if firsts_ns else None
     if "cached" in columns or firsts_ns:
         about.measured = Measured(cached if "cached" in columns else None, median_s)
     # sessions are known in the order of time alone; other rows of all files are sorted together
