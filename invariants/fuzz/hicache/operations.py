@@ -72,22 +72,15 @@ def draw_prefix(
     player: Player, draws: Draws, wanted: Callable[[Node], bool]
 ) -> tuple[list[int], str] | None:
     """The tokens and the namespace of a prefix in the tree whose last node is wanted."""
-    stride, row = player.key_of([]).stride, TOKEN * (1 + player.pairs)
-    paths: dict[int, tuple[bytes, str]] = {}
-    known = []
-    for node in player.core.view.nodes():
-        above = node.parent
-        assert above is not None
-        if above.parent is None:
-            rows, space = b"", node.label[:-stride].rstrip(b"\0").decode()
-        else:
-            rows, space = paths[above.id]
-        paths[node.id] = rows + node.key, space
-        if wanted(node):
-            known.append(paths[node.id])
+    known = [node for node in player.core.view.nodes() if wanted(node)]
     if not known:
         return None
-    rows, space = draws.choice(known)  # of a pair of tokens, the second one
+    node = draws.choice(known)
+    rows, stride = bytes(node.key), player.key_of([]).stride
+    while (above := node.parent) is not None and above.parent is not None:
+        node, rows = above, bytes(above.key) + rows
+    space = node.label[:-stride].rstrip(b"\0").decode()
+    row = TOKEN * (1 + player.pairs)  # of a pair of tokens, the second one
     ends = range(row, len(rows) + 1, row)
     return [int.from_bytes(rows[end - TOKEN : end], "little") for end in ends], space
 

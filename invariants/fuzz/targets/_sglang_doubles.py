@@ -415,7 +415,6 @@ class World:
             entries.append(entry)
             name = "_mamba_pool_host" if part == "mamba" else f"_{part}_kv_pool_host"
             setattr(cache.components[NAMES[part]], name, host)
-            setattr(cache, name[1:], host)
         cache.host_pool_group = HostPoolGroup(entries)
         cache.load_cache_event = threading.Event()
         if config.get("storage", "none") != "none":

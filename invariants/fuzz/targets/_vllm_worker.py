@@ -8,7 +8,7 @@ The worker half of a connector is the engine's own; beneath it, copies are done 
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Container, Sequence
 from contextlib import ExitStack
 from types import SimpleNamespace
@@ -275,27 +275,21 @@ def audit(scheduler: Any, names: Container[str], kept: Sequence[int] = ()) -> No
     free. names: of requests that have blocks. kept: blocks that a copy holds beside them."""
     manager = scheduler.kv_cache_manager
     pool = manager.block_pool
-    holders = [0] * len(pool.blocks)
-    for number in kept:
-        holders[number] += 1
-    for _, blocks in scheduler.deferred_frees:  # of requests that ended while a step was under way
-        for block in blocks:
-            holders[block.block_id] += 1
+    # of requests that ended while a step was under way
+    counted = [block for _, blocks in scheduler.deferred_frees for block in blocks]
     for single in manager.coordinator.single_type_managers:
-        for pair in single._pending_cow_copies:
-            for block in pair:
-                holders[block.block_id] += 1
+        counted += [block for pair in single._pending_cow_copies for block in pair]
         for name, blocks in single.req_to_blocks.items():
-            if blocks and name not in names:
-                need(False, "OWN", f"request {name} is gone and still has {len(blocks)} blocks")
-            for block in blocks:
-                holders[block.block_id] += 1
+            text = f"request {name} is gone and still has {len(blocks)} blocks"
+            need(not blocks or name in names, "OWN", text)
+            counted += blocks
+    holders = Counter([*kept, *(block.block_id for block in counted)])
     for block in pool.blocks:
         count = holders[block.block_id]
         if block.ref_cnt != count and not block.is_null:
             text = f"block {block.block_id} counts {block.ref_cnt} holders and has {count}"
             need(False, "LOCK-BAL", text, "too many" if block.ref_cnt > count else "too few")
-    free = {number for number, count in enumerate(holders) if number and not count}
+    free = {number for number in range(1, len(pool.blocks)) if not holders[number]}
     listed = [block.block_id for block in pool.free_block_queue.get_all_free_blocks()]
     count = pool.get_num_free_blocks()
     text = f"{count} counted as free, {len(listed)} in the queue, {len(free)} that nothing holds"
