@@ -145,8 +145,6 @@ class PlannedDevice(SimDevice):
 class DevicePlayer(Player):
     """A player with a device; see the module."""
 
-    can_store = False
-
     def __init__(
         self, sequence: FuzzSequence, settings: tuple[int, ...], checker: Checker | None = None
     ) -> None:

@@ -359,7 +359,7 @@ def draw_attach(player: Player, draws: Draws) -> Arguments | None:
 def attach(player: Player, args: Arguments) -> None:
     """A storage is attached, or detached if one is. again: attaches a storage also where one is
     attached, as after it came back. lost: without what it had."""
-    if player.config.has_host and player.can_store:
+    if player.config.has_host:
         if args.get("lost"):
             player.simulated_store.values.clear()
         detaches = player.core.view.attached and not args["again"]

@@ -42,7 +42,6 @@ class Player(Clients):
     """Plays on one core. follows: by pass, the pass of its request that ends before it. plan: what
     is still to be drawn of a plan."""
 
-    can_store = True  # whether a storage may be attached
     real_store: Any = None  # is played when nothing is in flight
 
     def __init__(
