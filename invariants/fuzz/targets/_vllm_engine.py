@@ -126,7 +126,6 @@ def engine_config(
     transfer = speculative = None
     if drafts:
         speculative = Speculative(
-            num_speculative_tokens=drafts,
             method="eagle" if config["eagle"] else "ngram",
             max_num_new_slots_for_drafting=0,
         )
@@ -134,7 +133,6 @@ def engine_config(
         transfer = Settings(
             kv_connector=connector,
             engine_id=f"hicache-fuzz-{os.getpid()}-{time.time_ns()}",
-            is_kv_producer=True,
             is_kv_consumer=True,
             kv_load_failure_policy="recompute" if config.get("recompute", True) else "fail",
             kv_connector_extra_config=settings,
@@ -143,7 +141,6 @@ def engine_config(
         scheduler_config=Settings(
             max_num_seqs=config["requests"],
             max_num_batched_tokens=budget,
-            max_num_scheduled_tokens=budget,
             long_prefill_token_threshold=0,
             scheduler_reserve_full_isl=config["reserve"],
             watermark=0.0,
@@ -156,11 +153,9 @@ def engine_config(
             num_gpu_blocks=config["pages"] + 1,
             enable_prefix_caching=True,
             mamba_cache_mode=modes[0] if modes else "none",
-            cache_dtype="auto",
         ),
         model_config=Settings(
             max_model_len=length,
-            runner_type="generate",
             model="model",
             dtype=torch.float16,
             get_total_num_kv_heads=lambda: 1,
@@ -168,7 +163,6 @@ def engine_config(
         ),
         parallel_config=Settings(
             **{f"{kind}_parallel_size": 1 for kind in PARALLEL},
-            data_parallel_index=0,
             tensor_parallel_size=ranks,
             world_size=ranks,
             rank=0,
@@ -176,7 +170,6 @@ def engine_config(
         observability_config=Settings(per_request_spec_decode_metrics="none"),
         speculative_config=speculative,
         kv_transfer_config=transfer,
-        kv_events_config=Settings(),
         aux_output_config=Settings(),
         ec_manager_config=Settings(get_encoder_cache_manager_obj=lambda: None),
         max_concurrent_batches=batches,
@@ -198,6 +191,5 @@ def make_scheduler(config: Any, cache: layout.KVCacheConfig, block: int, page: i
             validate_tokens=lambda request, tokens: tokens,
         ),
         block_size=block,
-        log_stats=False,
         hash_block_size=page,
     )
