@@ -49,13 +49,15 @@ DISTURBED = ("close", "drop", "spoil", "kill", "clear", "device", "rest")
 
 
 class Play:
-    """A model and its cache on a folder. hits: tokens from each tier, of caches that are gone."""
+    """A model and its cache on a folder. hits: tokens from each tier, and spoilt values, of
+    caches that are gone."""
 
     def __init__(self, seed: int, folder: Path) -> None:
         self._draws, self._folder = Random(seed), folder
         self._model = base.build(("llama", "gemma3")[seed % 2])
         self._changed = dict.fromkeys(CHANGES, False)
         self._cache: PrefixCache | None = None
+        self._next: list[str] = []  # what disturbs it: each once before any comes again
         self.hits: Counter[str] = Counter()
 
     def call(self) -> None:
@@ -64,9 +66,13 @@ class Play:
             change = self._draws.choice(CHANGES)
             self._changed[change] = not self._changed[change]
             change(self._model, self._changed[change])
-        if self._draws.random() < 0.1 and self._cache is not None:
-            self._disturb(self._cache, self._draws.choice(DISTURBED))
-        ids, cache = self._draws.choice(PROMPTS), self.opened()
+        ids = self._draws.choice(PROMPTS)
+        if self._draws.random() < 0.15 and self._cache is not None:
+            self._next = self._next or self._draws.sample(DISTURBED, len(DISTURBED))
+            if self._next[-1] == "spoil":
+                ids = PROMPTS[-1]
+            self._disturb(self._cache, self._next.pop())
+        cache = self.opened()
         with torch.inference_mode():
             wanted = self._model(ids, use_cache=False).logits[0, -1]
         logit = cache.generate(ids, max_new_tokens=1, **ASKED).logits[0][0]
@@ -80,18 +86,20 @@ class Play:
 
     def close(self) -> None:
         if self._cache is not None:
-            self.hits.update(self._cache.stats.hits)
             self._cache.close()
-            self._cache = None
+            self._drop(self._cache)
+
+    def _drop(self, cache: PrefixCache) -> None:
+        self.hits.update(cache.stats.hits, spoilt=cache.stats.losses.reads_corrupt)
+        self._cache = None
 
     def _disturb(self, cache: PrefixCache, what: str) -> None:
         if what == "close":
             self.close()
         elif what == "drop":
-            self.hits.update(cache.stats.hits)
-            self._cache = None
+            self._drop(cache)
         elif what == "spoil":
-            cache.flush(1.0)
+            cache.flush(PATIENCE_S)
             spoil(self._folder, self._draws)
             cache.clear()
         elif what == "kill":
@@ -136,7 +144,7 @@ def test_drawn_calls_are_those_of_the_model_as_it_is(seed: int, tmp_path: Path) 
     for _ in range(80):
         play.call()
     play.close()
-    assert min(play.hits["device"], play.hits["disk"]) > 0
+    assert min(play.hits[what] for what in ("device", "disk", "spoilt")) > 0
 
 
 def test_a_process_that_is_killed_leaves_no_wrong_page_and_the_next_is_warm(tmp_path: Path) -> None:
