@@ -582,9 +582,9 @@ class StorageExecutor:
         self._queued: list[StorageAction] = []
         self._answers: list[StorageReply] = []
 
-    def use(self, workers: Workers | None) -> None:
-        """Give all further actions to these threads. Those before may have open actions only if
-        they were closed: their answers are taken now."""
+    def use(self, workers: Workers) -> None:
+        """Give all further actions to these threads. Those before were closed, for the core gives
+        no action without a store: their answers are taken now."""
         if self._workers is not None:
             self._answers += self._workers.poll()
         self._workers = workers
@@ -715,7 +715,6 @@ class Attachment:
     def on_outcomes(self, event: Event, outcomes: Sequence[Outcome], view: CoreView) -> None:
         if outcomes and type(outcomes[-1]) is StorageDetached:
             self._end()
-            self._executor.use(None)
             self._workers = None
 
     def _check_none(self) -> None:

@@ -86,7 +86,7 @@ def test_answers_of_closed_threads_are_not_lost_with_them() -> None:
         executor.submit(lookup(1, 2))
         executor.start()
         item.workers.close()
-        executor.use(None)
+        executor.use(item.workers)
         assert executor.poll() == [LookupDone(1, 0)]
 
 
