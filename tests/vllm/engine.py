@@ -10,9 +10,9 @@ is marked: nobody may find it in another cache.
 
 import hashlib
 import random
-from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
-from functools import cache, reduce
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import cache, partial, reduce
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -209,7 +209,7 @@ class Engine:
         worker: Worker,
         faults: float = 0.0,
     ) -> None:
-        """faults: the share of copies that fail on one rank."""
+        """faults: the share of answers that say of what was to be done that it failed."""
         self.worker = worker
         self._computed: dict[Any, str] = {}  # by adapter, with what its blocks were computed
         self.faults, self.draw = faults, random.Random(0)
@@ -235,7 +235,8 @@ class Engine:
         self.reset_preempted: list[Request] = []
         self._ranks_left: dict[str, int] = {}
         self._failing: set[str] = set()
-        self._loads: dict[int, str] = {}  # by transfer, the request that waits
+        for rank in workers:
+            rank._executor.poll = partial(self._faulty, rank._executor.poll)  # type: ignore[method-assign]
 
     # -- what a position holds
 
@@ -284,7 +285,6 @@ class Engine:
                 all_of_it=before < request.num_prompt_tokens,
             )
         message = self.scheduler.message()
-        self._loads |= dict(message.waiting)
         first = next(group.slot(0) for group in self.groups.groups if group.component == FULL)
         for action in message.backups:
             pages = sum(len(copy.source) for copy in action.copies if copy.component == first)
@@ -304,8 +304,6 @@ class Engine:
         """Take what the workers have ended."""
         polled = [worker.poll() for worker in self.workers]
         answers = [answer for answer, _ in polled]
-        if self.faults:
-            self._break(answers)
         self._landed(answers, [name for _, loaded in polled for name in loaded])
 
     def _grow(self, request: Request, work: dict[str, int], preempted: list[Request]) -> None:
@@ -539,19 +537,14 @@ class Engine:
         if not request.loading:
             self._release(request)
 
-    def _break(self, answers: list[Answer]) -> None:
-        """Copies fail on one rank: their replies say so."""
-        at = self.draw.randrange(len(answers))
-        done = [
-            (transfer, 0 if self.draw.random() < self.faults else offer)
-            for transfer, offer in answers[at].done
+    def _faulty(self, poll: Callable[[], list[Any]]) -> list[Any]:
+        """What a rank's copies and its storage answer, of which some fail."""
+        return [
+            type(reply)(reply.transfer, type(reply[1])(0))
+            if self.draw.random() < self.faults
+            else reply
+            for reply in poll()
         ]
-        names = {
-            self._loads[transfer]
-            for transfer, offer in done
-            if not offer and transfer in self._loads
-        }
-        answers[at] = replace(answers[at], done=tuple(done), failed=answers[at].failed | names)
 
     def _landed(self, answers: Sequence[Answer], loaded: Sequence[str]) -> None:
         answer = reduce(Answer.with_other, answers)

@@ -36,7 +36,7 @@ WORDS = 3  # different tokens of which shared beginnings are made
 @dataclass
 class Setting:
     """One engine with its connector. store: a folder, or none. form: of vLLM's tensors (`formed`).
-    faults: the share of copies that fail on one rank. adapters: a folder for them, or none."""
+    faults: see `Engine`. adapters: a folder for them, or none."""
 
     kinds: str = "full"
     blocks: int = 60
@@ -173,15 +173,14 @@ class Playing:
 
 
 def change(draw: random.Random, playing: Playing, loras: list[Lora]) -> None:
-    """The weights, or the files of an adapter, change in one of the ways that there are. Mostly
-    vLLM's own cache is emptied then."""
-    worker = playing.worker
-    if not loras or draw.random() < 0.3:
-        draw.choice([worker.reload_weights, worker.write])()
-    else:
-        lora = written(Path(loras[0].lora_path).parent, draw.randrange(len(loras)), draw)
+    """The files of an adapter change, which vLLM may load again. Mostly its own cache is emptied
+    then. Those that it has not loaded stay while a request has rows of them: nobody can tell."""
+    manager, number = playing.worker.lora_manager, draw.randrange(len(loras))
+    using = [*playing.engine.running, *playing.engine.arriving.values()]
+    if number in manager.loaded or all(item.lora_request != loras[number] for item in using):
+        lora = written(Path(loras[0].lora_path).parent, number, draw)
         if draw.random() < 0.6:
-            worker.lora_manager.add_adapter(replace(lora, load_inplace=True))
+            manager.add_adapter(replace(lora, load_inplace=True))
     if draw.random() < 0.8:
         playing.engine.empty()
 
@@ -190,8 +189,8 @@ def drawn(
     seed: int, playing: Playing, requests: int, resets: float = 0.0, changes: float = 0.0
 ) -> None:
     """Send, step, abort and drop at random until so many requests have been sent. resets: the share
-    of requests before which all caches are to be emptied. changes: before which weights, or an
-    adapter, change."""
+    of requests before which all caches are to be emptied. changes: before which an adapter
+    changes."""
     draw = random.Random(seed)
     folder = playing.setting.adapters
     loras = [] if folder is None else [written(folder, number, draw) for number in range(3)]
