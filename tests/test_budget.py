@@ -6,11 +6,11 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 SOURCE = ("hicache", "sim", "invariants", "traces")
 MOST = {
-    "lines of hicache": 21_973,
+    "lines of hicache": 21_970,
     "lines of sim": 8_693,
     "lines of invariants": 18_380,
-    "lines of traces": 15_943,
-    "lines of tests": 28_689,
+    "lines of traces": 15_951,
+    "lines of tests": 28_723,
     "files of source": 298,
     "files of tests": 194,
     "words of pages": 37_938,

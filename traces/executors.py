@@ -13,6 +13,7 @@ import traceback
 from collections.abc import Callable, Generator, Iterable, Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import islice
 from multiprocessing import connection, get_context
@@ -72,7 +73,8 @@ def _local(
     started: set[BaseProcess] = set()
     under_way: dict[Future[Done], Job] = {}
     context = get_context("fork" if options.forked and sys.platform == "linux" else "spawn")
-    pool = ProcessPoolExecutor(workers, context, initializer=_begin, initargs=(work,))
+    with _starting(workers):
+        pool = ProcessPoolExecutor(workers, context, initializer=_begin, initargs=(work,))
     try:
         while True:
             for job in islice(jobs, workers - len(under_way)):
@@ -80,15 +82,9 @@ def _local(
                 if options.hash_seed is not None:
                     number = (options.hash_seed + len(started)) % signals.MOST_HASH_SEED
                     seed["PYTHONHASHSEED"] = str(number)
-                try:
-                    with signals.deferring_signals(), signals.environment(**seed):
-                        under_way[pool.submit(_called, job)] = job
-                        started |= {*pool._processes.values()}  # also one that is gone by now
-                except OSError as error:
-                    raise CallerError(
-                        f"--jobs {workers}: expected that worker processes can be started, found: "
-                        f"{error.strerror or error}; give --jobs 1"
-                    ) from None
+                with _starting(workers), signals.deferring_signals(), signals.environment(**seed):
+                    under_way[pool.submit(_called, job)] = job
+                    started |= {*pool._processes.values()}  # also one that is gone by now
             if not under_way:
                 return
             done, _ = wait(under_way, _POLL_S, FIRST_COMPLETED)
@@ -103,6 +99,18 @@ def _local(
         raise WorkerLost(options.lost(oldest, open_jobs, signals.how_ended(gone))) from None
     finally:
         _end(pool, started)
+
+
+@contextmanager
+def _starting(workers: int) -> Iterator[None]:
+    """Raises CallerError where no process starts, or there is no `/dev/shm` for its locks."""
+    try:
+        yield
+    except OSError as error:
+        raise CallerError(
+            f"--jobs {workers}: expected that worker processes can be started, found: "
+            f"{error.strerror or error}; give --jobs 1"
+        ) from None
 
 
 def _end(pool: ProcessPoolExecutor, processes: Iterable[BaseProcess]) -> None:

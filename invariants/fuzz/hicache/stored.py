@@ -56,7 +56,7 @@ MOST = 5  # pages of one of these
 SIZES = {"file": (0, 3, 6, 16, 40), "hf3fs": (3, 6, 16, 40)}  # by store: units of 4096 bytes
 HUNG_S = 100.0  # of a call that hangs: more than the breaker and the threads wait
 SPARE = 8 * BLOCK  # of the disk, for what it keeps beside the values
-MEMORY = "/dev/shm" if os.path.isdir("/dev/shm") else None
+MEMORY = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
 NOTICES = AWAY, BACK, NO_WRITES, _ = "not answer", "answers again", "no writes", "writes again"
 _CALLS = ("lookup", "read", "write", "delete")
 _LOSSES = [item.name for item in fields(Losses) if item.name != "waited_s"]
