@@ -117,7 +117,7 @@ class BlockTrace(Trace):
 
     def paged(self, page_size: int) -> BlockPages:
         size = self.block_size or page_size
-        if size % page_size and page_size % size:
+        if page_size < 1 or (size % page_size and page_size % size):
             divisors = ", ".join(str(index) for index in range(1, size + 1) if size % index == 0)
             raise CallerError(
                 f"{self.path}: expected a page size that divides its {size}-token blocks, or a "
@@ -227,6 +227,8 @@ class SegmentTrace(Trace):
         self.segments = segments
 
     def paged(self, page_size: int) -> SegmentPages:
+        if page_size < 1:
+            raise CallerError(f"page_size: expected at least 1, found {page_size}; use 64")
         return SegmentPages(self, page_size)
 
 
@@ -254,6 +256,11 @@ class SegmentPages:
             branches, ends = self._segments(job)
             tokens = spans(self._streams[branches], ends)
             self._last = job.index, tokens
+        if length > len(tokens):
+            raise CallerError(
+                f"request {job.index}: expected a length within its {len(tokens)} tokens, found "
+                f"{length}"
+            )
         return Key.from_tokens(tokens[:length], self.page_size, self._all.namespaces[job.index])
 
     def prompt_key(self, job: Job) -> Key:
