@@ -13,7 +13,7 @@ MOST = {
     "lines of tests": 28_723,
     "files of source": 298,
     "files of tests": 194,
-    "words of pages": 37_938,
+    "words of pages": 37_948,
 }
 
 
