@@ -9,7 +9,7 @@ from dataclasses import asdict
 
 import pytest
 
-from hicache.storage.base import Status, Value, tell
+from hicache.storage.base import Status, Value, step, tell
 from hicache.storage.breaker import Breaker, BreakerOptions
 from hicache.storage.checksummed import Checksummed
 from tests.storage.memory_store import MemoryStore
@@ -102,6 +102,18 @@ def test_reads_that_fail_are_noticed_although_look_ups_are_answered() -> None:
     rig.clock.s = 1.0
     assert rig.store.lookup(["key"]) == [None], "the probe reads, and that fails as before"
     assert len(rig.notices) == 1
+
+
+def test_a_failure_costs_the_time_since_bytes_last_moved() -> None:
+    class Long(MemoryStore):
+        def read(self, keys: Sequence[str], values: Sequence[Value]) -> list[Status]:
+            rig.clock.s += 10 * OPTIONS.patience_s
+            step()
+            return [Status.FAILED for _ in keys]
+
+    rig = Rig(Long())
+    assert rig.read() is Status.FAILED
+    assert not rig.store.out
 
 
 def test_a_call_that_hangs_puts_the_store_out_for_the_others() -> None:
