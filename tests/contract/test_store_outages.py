@@ -16,8 +16,8 @@ from unittest import mock
 
 import pytest
 
-from hicache.storage.address import open_store, parse
-from hicache.storage.base import Status, Storage, StorageOptions, Value
+from hicache.storage.address import backend, open_store, parse
+from hicache.storage.base import Status, Storage, StorageOptions, Value, watching
 from tests import servers
 from tests.needs import PATIENCE_S, eventually
 from tests.servers import SERVERS, end, mooncake_client
@@ -35,6 +35,7 @@ from .rigs_stores import (
     keys_of,
     patiently,
     started,
+    usable,
     value_of,
 )
 
@@ -256,6 +257,20 @@ def test_a_slow_link_or_disk_on_which_bytes_flow(scheme: str, tmp_path: Path) ->
                 break
         else:
             pytest.fail(f"{done}, {texts}")
+
+
+def test_a_holder_that_is_silent_is_no_progress_of_mooncake() -> None:
+    """Whatever others answer beside it: each batch more may cost another time-out."""
+    usable("mooncake")
+    client, steps, value = mock.Mock(), list[int](), value_of(bytes(100))
+    client.get_size.return_value = 100
+    store = backend("mooncake").Mooncake(client, mock.Mock(), HASTY_S)
+    with closing(store), watching(lambda: steps.append(1)):
+        for code, status in ((-800, Status.FAILED), (100, Status.DONE)):
+            client.batch_get_into.return_value = [100, code]
+            assert not steps
+            assert store.read(["a", "b"], [blank(value)] * 2) == [Status.DONE, status]
+    assert steps
 
 
 def port_of(rig: Rig) -> int:

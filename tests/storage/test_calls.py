@@ -4,6 +4,7 @@ by the server."""
 import random
 import socket
 import threading
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import closing
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -41,10 +42,15 @@ def test_while_many_threads_hang_calls_end_at_once() -> None:
     """late: of what was given up, when it ends, and of what never begins."""
     gate, late = Gate(), list[str]()
     workers = Workers("test", object, lambda _: None)
+
+    def ended() -> None:
+        time.sleep(0.1)  # `close` waits for it
+        late.append("ended")
+
     for _ in range(MOST - 1):
-        assert workers.run(gate, HASTY_S, "lost", lambda: late.append("ended")) == "lost"
+        assert workers.run(gate, HASTY_S, "lost", ended) == "lost"
     assert workers.run(lambda resource, call: 2, PATIENT_S, 0) == 2, "others go on"
-    assert workers.run(gate, HASTY_S, "lost", lambda: late.append("ended")) == "lost"
+    assert workers.run(gate, HASTY_S, "lost", ended) == "lost"
     assert late == []
     assert workers.run(lambda *_: 1, None, 0, lambda: late.append("never begun")) == 0
     assert late == ["never begun"]
