@@ -151,12 +151,12 @@ def test_hits_of_several_pools(opened: Open) -> None:
     states = MambaPoolHost()
     item.register_mem_host_pool_v2(states, PoolName.MAMBA)
     assert all(item.batch_set_v1(KEYS[:5], slots(*range(5))))
-    stored = PoolTransfer(PoolName.MAMBA, torch.tensor([4, 5]), keys=[KEYS[1], KEYS[3]])
-    assert item.batch_set_v2([stored]) == {PoolName.MAMBA: [True, True]}
+    stored = PoolTransfer(PoolName.MAMBA, torch.tensor([4, 5, 6]), keys=KEYS[1::2])
+    assert item.batch_set_v2([stored]) == {PoolName.MAMBA: [True] * 3}
     last = PoolTransfer(PoolName.MAMBA, keys=KEYS[:1], hit_policy=PoolHitPolicy.TRAILING_PAGES)
     result = item.batch_exists_v2(KEYS, [last])
     assert result.kv_hit_pages == 4
-    assert result.extra_pool_hit_pages == {"kv": 5, PoolName.MAMBA: 4}
+    assert result.extra_pool_hit_pages == {"kv": 5, PoolName.MAMBA: 4}, "none is past the keys"
     assert result.restorable_prefix_pages == [2, 4]
     pool_transfer = PoolTransfer(PoolName.MAMBA, keys=KEYS)
     assert item.batch_exists_v2(KEYS, [pool_transfer]).kv_hit_pages == 0

@@ -145,6 +145,18 @@ def test_of_a_page_in_part_the_other_part_is_counted_as_loaded(opened: Opened) -
     ]
 
 
+def test_a_prompt_that_is_looked_up_again_waits_no_longer(
+    opened: Opened, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """For a save of pages that vLLM has lost."""
+    scheduler = (playing := opened(Setting())).scheduler
+    request = Request("2", begun(playing, "1", [], 0).all_token_ids, 60, 1)
+    for now, tokens in ((0.0, None), (4.0, None), (6.0, 0)):
+        monkeypatch.setattr(scheduler, "_now", lambda now=now: now)
+        assert scheduler.matched_tokens(request, 0) == tokens
+        scheduler._changes += 1  # another save has ended
+
+
 def test_a_load_that_finds_no_blocks_leaves_nothing(opened: Opened) -> None:
     playing = opened(Setting())
     hit(playing, PROMPT)
