@@ -71,11 +71,13 @@ def test_a_drawn_history(rig: Rig, tmp_path: Path) -> None:
 
 def test_a_batch_may_be_empty_or_have_a_key_twice(store: Storage) -> None:
     assert store.lookup([]) == store.read([], []) == store.write([], []) == store.delete([]) == []
-    [key], value = keys_of("again", 1), value_of(drawn(6, 300))
-    assert store.write([key, key], [value, value]) == [Status.DONE] * 2
-    views = [blank(value), blank(value)]
-    assert store.read([key, key], views) == [Status.DONE] * 2
-    assert joined(views) == joined([value, value])
+    keys = [key for key in keys_of("again", 12) for _ in range(2)]
+    values = [value_of(drawn(number, 300)) for number in range(24)]
+    with listening() as heard:
+        assert store.write(keys, values) == [Status.DONE] * 24, heard
+    views = [blank(value) for value in values]
+    assert store.read(keys, views) == [Status.DONE] * 24
+    assert joined(views[::2]) == joined(views[1::2]) == joined(values[1::2]), "the last one stays"
 
 
 def test_big_batches_and_big_values(store: Storage) -> None:

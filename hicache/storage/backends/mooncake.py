@@ -123,7 +123,7 @@ class Mooncake(Storage):
         statuses = [Status.FAILED] * len(keys)
 
         def get(stage: Staging, call: Call) -> list[Status]:
-            for group in _groups(values):
+            for group in _groups(keys, values):
                 names, starts, places, sizes = stage.lay(keys, values, group)
                 codes = self._client.batch_get_into(names, places, sizes)
                 with call.delivering():
@@ -140,7 +140,7 @@ class Mooncake(Storage):
         statuses = [Status.FAILED] * len(keys)
 
         def put(stage: Staging, call: Call) -> list[Status]:
-            for group in _groups(values):
+            for group in _groups(keys, values):
                 names, starts, places, sizes = stage.lay(keys, values, group)
                 known = self._client.batch_remove(names, True)
                 if all(code <= _TRANSFER_FAILED for code in known):
@@ -223,9 +223,14 @@ def _went_on(codes: Sequence[int]) -> None:
         step()
 
 
-def _groups(values: Sequence[Value]) -> Iterator[list[int]]:
-    """The numbers of the values, in runs for one call of the client each."""
-    return batches(range(len(values)), lambda at: size_of(values[at]), _STAGED)
+def _groups(keys: Sequence[str], values: Sequence[Value]) -> Iterator[list[int]]:
+    """The numbers of the values, in runs for one call of the client each. Of a key that it is given
+    twice it fills one buffer and answers for both, so each run has a key once."""
+    rest = list(range(len(keys)))
+    while rest:
+        firsts = {keys[at]: at for at in reversed(rest)}.values()
+        yield from batches(sorted(firsts), lambda at: size_of(values[at]), _STAGED)
+        rest = sorted({*rest} - {*firsts})
 
 
 class Staging:

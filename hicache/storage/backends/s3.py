@@ -151,12 +151,14 @@ class S3(Storage):
     def _batch(
         self, method: str, keys: Sequence[str], values: Sequence[Value] = ()
     ) -> list[Status]:
-        """What became of each request. They are sent in some threads, each one after the other."""
+        """What became of each request. They are sent in some threads, each one after the other:
+        those of equal keys in one, since a server may fail the first of two that overtake."""
+        turns = {key: turn for turn, key in enumerate(dict.fromkeys(keys))}
         status: list[Status | Exception] = [ConnectionError("closed")] * len(keys)
         lost: list[Exception] = []
 
-        def send(first: int) -> None:
-            for at in range(first, len(keys), self._requests):
+        def send(thread: int) -> None:
+            for at in [at for at, key in enumerate(keys) if turns[key] % self._requests == thread]:
                 try:
                     if lost:
                         raise lost[0]
@@ -169,7 +171,7 @@ class S3(Storage):
 
         try:
             urls = self._urls(method, keys)
-            some = [copy_context() for _ in range(min(self._requests, len(keys)))]
+            some = [copy_context() for _ in range(min(self._requests, len(turns)))]
             list(self._threads.map(lambda item, at: item.run(send, at), some, range(len(some))))
         except (BaseError, RuntimeError) as error:  # no key to sign with, or it was closed
             tell(error)
