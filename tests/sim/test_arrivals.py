@@ -25,11 +25,6 @@ from tests.sim.rig import MODEL, PROFILE, run
 from tests.sim.workloads import Prompts, alone, shared_prefixes
 
 
-def _in_flight(results: tuple[RequestResult, ...], now_ns: int) -> int:
-    """Requests that had arrived and had not ended just after this time."""
-    return sum(result.arrival_ns <= now_ns < result.finish_ns for result in results)
-
-
 def _could_arrive(workload: Prompts, results: Any, now_ns: int, speed: Fraction) -> bool:
     """Whether a request has not arrived at this time although nothing keeps it from doing so."""
     for job, result in zip(workload.jobs, results, strict=True):
@@ -57,7 +52,7 @@ def test_as_many_are_in_flight_as_shall_be(
     results = run(workload, 60, 0, options=options).requests
     assert [result.request for result in results] == list(range(count))
     for now_ns in {time for result in results for time in (result.arrival_ns, result.finish_ns)}:
-        flying = _in_flight(results, now_ns)
+        flying = sum(item.arrival_ns <= now_ns < item.finish_ns for item in results)
         assert flying <= concurrency
         if flying < concurrency:
             assert not _could_arrive(workload, results, now_ns, speed)

@@ -18,7 +18,7 @@ from sim.content import draw
 from sim.engine_profiles import EngineProfile
 from sim.hardware import Curve, HardwareProfile
 from sim.physics import Experts, Kernel, defaults, family
-from sim.times.base import Chunks, Parallelism, TimeModel, make, step_ns
+from sim.times.base import Chunks, Parallelism, make, step_ns
 from sim.times.roofline import Roofline
 
 from .workloads import hybrid
@@ -34,11 +34,6 @@ _RANKS = {
     "qwen3-next-80b-a3b": 4,
     "deepseek-v3.2": 16,
 }
-
-
-def times_of(model: ModelDescription, profile: HardwareProfile, ranks: int = 1) -> TimeModel:
-    """The durations of the pure roofline."""
-    return make("pure-roofline", model, profile, Parallelism(ranks))
 
 
 def batches(count: int) -> list[Batch]:
@@ -87,7 +82,7 @@ def report_of() -> dict[str, str]:
     """By model, ranks and profile, a digest of the times of all batches."""
     row = {}
     for number, (model, ranks, profile) in enumerate(models_and_profiles()):
-        cost, times = times_of(model, profile, ranks), []
+        cost, times = make("pure-roofline", model, profile, Parallelism(ranks)), []
         for batch in batches(8):
             layer, over = cost.layer_ns(*batch), cost.overhead_ns(*batch[:2])
             assert step_ns(cost, *batch) == cost.layers * layer + over

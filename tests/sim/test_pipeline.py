@@ -162,12 +162,6 @@ def _checked(case: Case) -> TimedResult:
     return result
 
 
-def _staged(case: Case, pp: int) -> Case:
-    config = replace(case.config, passes=pp)
-    options = replace(case.options, parallelism=Parallelism(1, pp))
-    return replace(case, config=config, options=options)
-
-
 @pytest.mark.parametrize(
     "case",
     [partial(make, seed) for make in (drawn, crowded, profiled) for seed in range(2)],
@@ -183,4 +177,6 @@ def test_drawn_workloads(case: partial[Case], monkeypatch: pytest.MonkeyPatch) -
         retract(self)
 
     monkeypatch.setattr(Sequences, "retract_wanted", checked)
-    _checked(_staged(case(), 2 + case.args[0] % 3))
+    made, pp = case(), 2 + case.args[0] % 3
+    options = replace(made.options, parallelism=Parallelism(1, pp))
+    _checked(replace(made, config=replace(made.config, passes=pp), options=options))

@@ -12,6 +12,7 @@ from contextlib import closing, contextmanager
 from multiprocessing import active_children
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
@@ -80,6 +81,12 @@ def test_errors_arrive_as_what_they_are_or_as_their_text() -> None:
         list(results(own, range(2)))
     assert "in own\n" in str(caught.value.__cause__)
     assert not active_children()
+
+
+def test_a_machine_without_shared_memory_is_told_how_to_do_without(monkeypatch: Patch) -> None:
+    monkeypatch.setattr("_multiprocessing.SemLock", Mock(side_effect=OSError(30, "Read-only")))
+    with pytest.raises(CallerError, match=r"^--jobs 2: .*, found: Read-only; give --jobs 1$"):
+        list(results(abs, range(2)))
 
 
 def test_who_takes_no_more_results_ends_the_workers() -> None:
