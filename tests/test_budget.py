@@ -6,14 +6,14 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 SOURCE = ("hicache", "sim", "invariants", "traces")
 MOST = {
-    "lines of hicache": 21_977,
+    "lines of hicache": 21_979,
     "lines of sim": 8_693,
     "lines of invariants": 18_380,
     "lines of traces": 15_958,
     "lines of tests": 28_768,
     "files of source": 298,
     "files of tests": 194,
-    "words of pages": 37_948,
+    "words of pages": 37_963,
 }
 
 

@@ -199,6 +199,8 @@ class ConnectorWorker:
         """Begin the loads of a step."""
         self._waiting |= message.waiting
         self._failed |= message.failed
+        if message.loads:
+            self._watching.look()
         self._begin(message.loads, message)
 
     def save(self, message: Message) -> None:
